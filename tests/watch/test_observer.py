@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from scalewise.watch.torch import event_buffer, private_api
-from scalewise.watch.torch.discovery import batch_of
+from scalewise.watch.torch.discovery import samples_and_tensor
 from scalewise.watch.torch.event_buffer import EventBuffer
 
 FETCH = [("fetch", "train"), ("fetched", 16)]
@@ -61,7 +61,7 @@ def tell(monkeypatch):
         buffer.max_steps = room
         if marked:
             marks = iter(range(1000, 100_000))
-            buffer.use(lambda: next(marks))
+            buffer.use_device_clock(lambda: next(marks))
         if follow is not None:
             buffer.follow(follow)
         kept = 0
@@ -330,7 +330,7 @@ IMAGES = [torch.zeros(3, 9, 9), torch.zeros(3, 7, 7), torch.zeros(3, 8, 8), torc
     ],
 )
 def test_samples_are_counted_however_a_batch_is_packed(batch, samples):
-    assert batch_of(batch)[0] == samples
+    assert samples_and_tensor(batch)[0] == samples
 
 
 def tokens(size: int) -> torch.Tensor:
@@ -372,7 +372,7 @@ class Unwilling(Graphs):
     ],
 )
 def test_a_batch_whose_samples_lie_in_a_row_is_as_many_as_were_drawn(batch, drawn, samples):
-    assert batch_of(batch, drawn)[0] == samples
+    assert samples_and_tensor(batch, drawn)[0] == samples
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_batch_whose_samples_lie_in_a_row_is_as_many_as_were_drawn(batch, draw
     ],
 )
 def test_what_is_made_of_the_samples_that_were_drawn_counts_as_it_is(batch, drawn, samples):
-    assert batch_of(batch, drawn)[0] == samples
+    assert samples_and_tensor(batch, drawn)[0] == samples
 
 
 class Stream(IterableDataset):

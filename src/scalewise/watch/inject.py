@@ -35,6 +35,7 @@ class _NotifyingLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         if module.__spec__ is not None:
+            # From here on the program must see the original loader.
             module.__spec__.loader = module.__loader__ = self._loader
         try:
             hooks = __import__(WATCHED[self._name], fromlist=["on_import"])
@@ -44,7 +45,7 @@ class _NotifyingLoader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules on ``sys.path`` as usual, with a notifying loader for the watched ones."""
+    """Finds the watched modules on ``sys.path`` as usual, but gives them a notifying loader."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in WATCHED:
@@ -56,10 +57,10 @@ class _Finder(MetaPathFinder):
 
 
 class _SafePath(MetaPathFinder):
-    """Implements PYTHONSAFEPATH for Python 3.10; later versions do it themselves.
+    """Implements PYTHONSAFEPATH (no imports from the current folder) for Python 3.10.
 
-    ``python -m`` puts the current folder first on the path after this file has run, and then
-    imports ``runpy``: the first import that must not search the folder.
+    ``python -m`` puts the current folder first on ``sys.path`` after this file has run, and then
+    imports ``runpy``. At that import this finder removes the folder, and itself.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
@@ -74,7 +75,7 @@ class _SafePath(MetaPathFinder):
 
 
 def _run_hidden_sitecustomize() -> None:
-    """Run the ``sitecustomize`` that this one hides, if there is another."""
+    """Run the machine's own ``sitecustomize``, if any: Python imports only the first, this one."""
     own_folder = os.path.dirname(__file__)
     path = [folder for folder in sys.path if os.path.abspath(folder or ".") != own_folder]
     hidden = PathFinder.find_spec("sitecustomize", path)

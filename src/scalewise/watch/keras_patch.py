@@ -23,13 +23,13 @@ def on_import(name: str, module: Any) -> None:
         folder = Path(os.environ["SCALEWISE_RUN"])
         spec = load_spec(folder)
         if spec.framework == "tensorflow":
-            get_watcher(folder)
+            get_watcher(folder)  # Created now: it records the time until the first step.
             limit_devices(module, spec)
-    elif module.backend.backend() == "tensorflow":
+    elif module.backend.backend() == "tensorflow":  # The module is Keras.
         for method in ("fit", "evaluate"):
             setattr(module.Model, method, _with_callback(getattr(module.Model, method)))
         for method in ("save", "save_weights"):
-            setattr(module.Model, method, _as_checkpoint(getattr(module.Model, method)))
+            setattr(module.Model, method, _timed_checkpoint(getattr(module.Model, method)))
 
 
 def limit_devices(tf: Any, spec: RunSpec) -> None:
@@ -49,7 +49,7 @@ def limit_devices(tf: Any, spec: RunSpec) -> None:
 
 
 def _with_callback(original: Method) -> Method:
-    """Return ``fit`` or ``evaluate`` with our callback before the program's own."""
+    """Return ``fit`` or ``evaluate`` with our callback ``Watch`` before the program's own."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -75,22 +75,22 @@ def _with_callback(original: Method) -> Method:
     return watched
 
 
-def _as_checkpoint(original: Method) -> Method:
-    """Return a method that writes a checkpoint as a pause between steps."""
+def _timed_checkpoint(original: Method) -> Method:
+    """Return a method that writes a checkpoint, with its time recorded as a pause."""
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        _safely("pause")
+        _call_steps("pause")
         try:
             return original(*args, **kwargs)
         finally:
-            _safely("resume", "checkpoint")
+            _call_steps("resume", "checkpoint")
 
     return watched
 
 
-def _safely(method: str, *args: str) -> None:
-    """Call a method of the active ``Steps``, if watched; an error disables the watcher."""
+def _call_steps(method: str, *args: str) -> None:
+    """Call a method of the active ``Steps``, if any; an error disables the watcher."""
     if (steps := _active_steps()) is not None:
         try:
             getattr(steps, method)(*args)
@@ -99,7 +99,7 @@ def _safely(method: str, *args: str) -> None:
 
 
 def _active_steps() -> Any:
-    """Return this process's ``Steps`` while the watcher is enabled, else None."""
+    """Return the recorder of this process's steps; None if it is not watched (any more)."""
     watcher = find_watcher()
     if watcher is None or not watcher.enabled:
         return None
@@ -108,4 +108,5 @@ def _active_steps() -> Any:
 
         return get_steps()
     except Exception as problem:
-        return watcher.disable(problem)
+        watcher.disable(problem)
+        return None

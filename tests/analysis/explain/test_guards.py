@@ -263,7 +263,7 @@ def test_calls_are_counted_and_everything_is_put_back():
     finally:
         calls.restore()
         torch.cuda.empty_cache = empty
-    assert (calls.emptied, calls.autocast, calls.waits.total()) == (1, True, 1)
+    assert (calls.emptied_caches, calls.autocast, calls.waits.total()) == (1, True, 1)
     assert next(iter(calls.waits)).startswith("test_guards.py:")
     assert torch.autocast.__enter__ is enter
     assert not set(BLOCKING_METHODS) & set(vars(torch.Tensor))

@@ -14,17 +14,17 @@ BLOCKING_METHODS = ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "
 """Methods of a tensor that make the host wait for an accelerator."""
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 TENSOR_FILES = (f"{TORCH_FOLDER}/_tensor.py", f"{TORCH_FOLDER}/_tensor_str.py")
-"""Where PyTorch prints and converts a tensor for its caller."""
+"""Files in which PyTorch itself calls these methods, to print or convert a tensor."""
 
 
 class CallCounters:
     """Counts calls of ``empty_cache``, and waits for an accelerator; detects autocast."""
 
     def __init__(self) -> None:
-        self.emptied = 0
+        self.emptied_caches = 0
         self.autocast = False
         self.waits: Counter[str] = Counter()
-        """By the line of the program that waited, as ``train.py:12``."""
+        """Waits for an accelerator, by the line of the program that waited, as ``train.py:12``."""
         self._original_autocast: Any = None
         self._original_methods: dict[str, Any] = {}
 
@@ -36,42 +36,42 @@ class CallCounters:
 
         @functools.wraps(empty)
         def empty_cache() -> None:
-            self.emptied += 1
+            self.emptied_caches += 1
             empty()
 
         @functools.wraps(enter)
-        def entered(context: Any) -> Any:
+        def enter_and_note(context: Any) -> Any:
             self.autocast = True
             return enter(context)
 
         torch.cuda.empty_cache = empty_cache
-        torch.autocast.__enter__ = entered  # type: ignore[method-assign]  # On purpose.
+        torch.autocast.__enter__ = enter_and_note  # type: ignore[method-assign]  # On purpose.
 
     def count_waits(self) -> None:
         """Start to count the waits for an accelerator."""
         if not self._original_methods:
             for name in BLOCKING_METHODS:
                 self._original_methods[name] = torch.Tensor.__dict__.get(name)
-                setattr(torch.Tensor, name, self._counted(getattr(torch.Tensor, name)))
+                setattr(torch.Tensor, name, self._with_counter(getattr(torch.Tensor, name)))
 
     def restore_waits(self) -> None:
         for name, original in self._original_methods.items():
-            if original is None:
+            if original is None:  # ``Tensor`` inherits this method.
                 delattr(torch.Tensor, name)
             else:
                 setattr(torch.Tensor, name, original)
         self._original_methods = {}
 
     def restore(self) -> None:
-        """Restore PyTorch, except for the counter of emptied caches."""
+        """Restore PyTorch, except ``empty_cache``: its calls are counted until the end."""
         self.restore_waits()
         if self._original_autocast is not None:
             torch.autocast.__enter__ = self._original_autocast  # type: ignore[method-assign]
             self._original_autocast = None
 
-    def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_counter(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if tensor.device.type != "cpu":
                 frame: FrameType | None = sys._getframe(1)
                 while frame is not None and frame.f_code.co_filename.startswith(TENSOR_FILES):
@@ -81,4 +81,4 @@ class CallCounters:
                     self.waits[f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += 1
             return original(tensor, *args, **kwargs)
 
-        return wait
+        return counted

@@ -12,28 +12,30 @@ from torch.nn.modules import module as module_hooks
 from scalewise.watch.torch import private_api
 
 WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
-"""Models around models; their ``forward`` is hooked separately."""
+"""Wrappers around a user's model; their ``forward`` is hooked separately."""
 MAX_DEPTH = 4
 """How many levels of containers in a batch are searched."""
 
 
-Batch = tuple[int | None, torch.Tensor | None]
-"""The samples of a batch, if known, and its first tensor."""
+SamplesAndTensor = tuple[int | None, torch.Tensor | None]
+"""The number of samples in a batch, if known, and its first tensor."""
 
 
-def batch_of(values: Any, drawn: int | None = None, depth: int = MAX_DEPTH) -> Batch:
-    """Return the samples of a batch, and its first tensor.
+def samples_and_tensor(
+    values: Any, drawn: int | None = None, depth: int = MAX_DEPTH
+) -> SamplesAndTensor:
+    """Return the number of samples in a batch, None if unclear, and its first tensor.
 
-    The samples are usually that tensor's first dimension. If a part is a list with an entry per
-    sample and the other parts are as long, they are its length; a list alone is ambiguous: None.
-    If the tensor concatenates the ``drawn`` samples of the loader's sampler, and another part has
-    as many entries, they are ``drawn``.
+    The number is usually that tensor's first dimension. If the batch has a list with one entry per
+    sample, and its other parts are as long, it is that length; with a list alone it is unclear.
+    ``drawn`` is how many samples the loader's sampler drew: the number, if the tensor concatenates
+    them and another part of the batch has as many entries.
 
-    >>> batch_of({"x": torch.zeros(8, 3), "y": 1})[0]
+    >>> samples_and_tensor({"x": torch.zeros(8, 3), "y": 1})[0]
     8
-    >>> batch_of(([torch.zeros(3, 9, 9), torch.zeros(3, 7, 7)], [{}, {}]))[0]
+    >>> samples_and_tensor(([torch.zeros(3, 9, 9), torch.zeros(3, 7, 7)], [{}, {}]))[0]
     2
-    >>> batch_of((torch.zeros(500), torch.zeros(64)), drawn=64)[0]
+    >>> samples_and_tensor((torch.zeros(500), torch.zeros(64)), drawn=64)[0]
     64
     """
     if isinstance(values, torch.Tensor):
@@ -46,63 +48,65 @@ def batch_of(values: Any, drawn: int | None = None, depth: int = MAX_DEPTH) -> B
     elif not isinstance(values, (list, tuple)):
         inner = getattr(values, "data", None)  # Such as a BatchEncoding.
         if not isinstance(inner, Mapping):
-            return _batch_of_object(values, drawn, depth)
+            return _search_attributes(values, drawn, depth)
         values = inner.values()
     if (samples := _samples_of_list(values, drawn)) is not None:
-        return samples, batch_of(values[0], depth=depth - 1)[1]
-    return _batch_of_parts(values, drawn, depth)
+        return samples, samples_and_tensor(values[0], depth=depth - 1)[1]
+    return _search_parts(values, drawn, depth)
 
 
-def _batch_of_parts(parts: Any, drawn: int | None, depth: int) -> Batch:
-    """Return the samples and the first tensor of a batch with several parts."""
+def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor:
+    """Return the number of samples and the first tensor of a batch with several parts."""
     is_sequence = isinstance(parts, (list, tuple))
     sizes = list(filter(None, map(_possible_samples, parts))) if is_sequence or drawn else []
-    entries = _common_size(sizes) if is_sequence else None
+    entries = _common_size(sizes) if is_sequence else None  # One entry per sample.
     for part in parts:
-        samples, tensor = batch_of(part, drawn, depth - 1)
+        samples, tensor = samples_and_tensor(part, drawn, depth - 1)
         if samples is None:
             continue
         if is_sequence and len(sizes) == 1 and len(sizes[0]) > 1:
-            return None, tensor  # Ambiguous: a list alone.
-        if entries is None and drawn and _has_drawn(drawn, samples, tensor, sizes):
+            return None, tensor  # Unclear: a list alone.
+        if entries is None and drawn and _is_drawn_batch(drawn, samples, tensor, sizes):
             entries = drawn
         if entries is None and is_sequence:
-            entries = _sequences(parts)
+            entries = _count_sequences(parts)
         return entries or samples, tensor
     return entries, None
 
 
-def _has_drawn(drawn: int, samples: int, first: Any, sizes: list[list[int]]) -> bool:
-    """Return whether a part of a batch has an entry for each sample that was drawn.
+def _is_drawn_batch(drawn: int, samples: int, first: Any, sizes: list[list[int]]) -> bool:
+    """Return whether a batch has ``drawn`` samples, although its first tensor has ``samples`` rows.
 
-    One drawn sample is no evidence. Fewer rows than drawn mean that samples were combined; a
-    multiple of images may be several views of each, which count as samples.
+    Another part must have ``drawn`` entries. One drawn sample is no evidence; fewer rows than drawn
+    samples mean that samples were combined.
     """
     if samples == drawn:
         return True
+    # A multiple of ``drawn`` images may be several views of each image: views count as samples.
     concatenated = first is not None and (first.ndim < 3 or samples % drawn > 0)
     return 1 < drawn < samples and concatenated and any(drawn in size for size in sizes)
 
 
 def _samples_of_list(values: Any, drawn: int | None) -> int | None:
-    """Return how many samples a list holds, if each entry must be one: mappings, or images."""
+    """Return how many samples a list holds, if each entry must be one: a mapping or an image."""
     if type(values) is not list or not values:
         return None
     if all(isinstance(value, Mapping) for value in values):
         return len(values)
-    single = all(not isinstance(value, torch.Tensor) or value.ndim == 3 for value in values)
-    return drawn if drawn and drawn > 2 and len(values) == drawn and single else None
+    images = all(not isinstance(value, torch.Tensor) or value.ndim == 3 for value in values)
+    # A list of two may be inputs and labels.
+    return drawn if drawn and drawn > 2 and len(values) == drawn and images else None
 
 
-def _batch_of_object(batch: Any, drawn: int | None, depth: int) -> Batch:
+def _search_attributes(batch: Any, drawn: int | None, depth: int) -> SamplesAndTensor:
     """Search the attributes of an object of an unknown class, if its samples can be verified."""
     try:
-        graphs = getattr(batch, "num_graphs", None)  # The samples of PyTorch Geometric.
+        graphs = getattr(batch, "num_graphs", None)  # The samples in PyTorch Geometric.
     except Exception:
         graphs = None
     if not isinstance(graphs, int) and drawn is None:
         return None, None
-    samples, tensor = batch_of(getattr(batch, "__dict__", {}), drawn, depth - 1)
+    samples, tensor = samples_and_tensor(getattr(batch, "__dict__", {}), drawn, depth - 1)
     if isinstance(graphs, int):
         return graphs, tensor
     return (drawn, tensor) if samples == drawn else (None, None)
@@ -114,19 +118,19 @@ def _common_size(sizes: list[list[int]]) -> int | None:
     return next((size for size in sizes[0] if size in common), None) if common else None
 
 
-def _sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
-    """Return the number of sequences of different lengths, each a sample.
+def _count_sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
+    """Return the number of samples, if each part is a sequence of another length; else None.
 
-    Two may be an input and its label. If most of a tuple have one length, that is the batch:
-    labels, offsets, and the concatenated tokens of all samples.
+    Two parts may be an input and its label. If most parts of a tuple are equally long, each has one
+    entry per sample (labels, offsets), and another part concatenates the tokens of all samples.
     """
     if len(parts) < 3 or not all(isinstance(part, torch.Tensor) and part.ndim for part in parts):
         return None
-    rows = Counter(part.shape[0] for part in parts)
-    if len(rows) < 2 or len({(part.dtype, part.shape[1:]) for part in parts}) > 1:
+    lengths = Counter(part.shape[0] for part in parts)
+    if len(lengths) < 2 or len({(part.dtype, part.shape[1:]) for part in parts}) > 1:
         return None
-    size, times = rows.most_common(1)[0]
-    return size if isinstance(parts, tuple) and 2 * times > len(parts) else len(parts)
+    length, count = lengths.most_common(1)[0]
+    return length if isinstance(parts, tuple) and 2 * count > len(parts) else len(parts)
 
 
 def _possible_samples(part: Any) -> list[int]:
@@ -135,15 +139,17 @@ def _possible_samples(part: Any) -> list[int]:
         return [part.shape[0]] if part.ndim else []
     if not isinstance(part, (list, tuple)) or not part:
         return []
-    rows = {
+    lengths = {
         item.shape[0] if isinstance(item, torch.Tensor) and item.ndim else None for item in part
     }
-    row = rows.pop()
-    return [len(part)] if rows or row is None else [row, len(part)][: len(part)]
+    length = lengths.pop()
+    if lengths or length is None:  # The items have several lengths, or none.
+        return [len(part)]
+    return [length, len(part)] if len(part) > 1 else [length]
 
 
 def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
-    """Return whether a vector is one sample: as long as the model's first linear layer is wide.
+    """Return whether a vector is one sample: as long as the input of the first linear layer.
 
     >>> is_one_sample(nn.Linear(4, 2), torch.zeros(4))
     True
@@ -162,23 +168,24 @@ def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
 
 
 class Discovery:
-    """Hooks all modules for two steps, which costs a few percent.
+    """Hooks all modules for a few steps, which slows these steps by a few percent.
 
-    Then it wraps ``__call__`` of the outermost models with trainable parameters, by class.
+    Then ``settle`` wraps ``__call__`` in the classes of the outermost models with trainable
+    parameters.
     """
 
     def __init__(
         self,
-        begin: Callable[..., None],
-        end: Callable[[], None],
-        around: Callable[..., Callable[..., Any]],
+        before_call: Callable[..., None],
+        after_call: Callable[[], None],
+        wrap_call: Callable[..., Callable[..., Any]],
     ) -> None:
-        self._begin, self._end, self._around = begin, end, around
+        self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
         self._handles: list[Any] = []
-        self._running: list[tuple[nn.Module, bool]] = []
+        self._running: tuple[nn.Module, bool] | None = None
         """The outermost model that is being called, and whether we record the call."""
         self._ids: set[int] = set()
-        """Ids of the models; shared with the wrappers."""
+        """Ids of the models that were found; the wrapped ``__call__`` methods read this set."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._classes: set[type] = set()
         self._wrapped: set[type] = set()
@@ -186,13 +193,13 @@ class Discovery:
         """Whether to settle as soon as the running model has returned."""
 
     @property
-    def on(self) -> bool:
+    def active(self) -> bool:
         """Whether every module is hooked."""
         return bool(self._handles)
 
     def install(self) -> None:
         """Hook every module."""
-        self._running, self._settle_after_call = [], False
+        self._running, self._settle_after_call = None, False
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._before_module),
             module_hooks.register_module_forward_hook(self._after_module, always_call=True),
@@ -205,7 +212,7 @@ class Discovery:
         self._handles = []
 
     def covers(self, parameters: list[torch.Tensor]) -> bool:
-        """Return whether all of these belong to models that were found."""
+        """Return whether all these parameters belong to models that were found."""
         covered = {id(parameter) for model in self._models for parameter in model.parameters()}
         return all(id(parameter) in covered for parameter in parameters)
 
@@ -216,7 +223,7 @@ class Discovery:
 
     def settle(self) -> None:
         """Hook only the models that were found, by their classes."""
-        if self._running:
+        if self._running is not None:
             self._settle_after_call = True
             return
         self.remove()
@@ -227,20 +234,21 @@ class Discovery:
     def _before_module(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self._running or private_api.in_backward():
             return
-        if any(parameter.requires_grad for parameter in module.parameters()):  # A loss has none.
+        # A loss function is a module too, but has no parameters.
+        if any(parameter.requires_grad for parameter in module.parameters()):
             wrapped = id(module) in self._ids and type(module) in self._wrapped
             recorded = not wrapped and not isinstance(module, WRAPPERS)
-            self._running.append((module, recorded))
+            self._running = module, recorded
             self._add(module)
             if recorded:
-                self._begin((module, *args), {})
+                self._before_call((module, *args), {})
 
     def _after_module(self, module: nn.Module, args: Any, result: Any) -> None:
-        if self._running and self._running[-1][0] is module:
-            _, recorded = self._running.pop()
+        if self._running is not None and self._running[0] is module:
+            (_, recorded), self._running = self._running, None
             if recorded:
-                self._end()
-            if self._settle_after_call and not self._running:
+                self._after_call()
+            if self._settle_after_call:
                 self.settle()
 
     def _add(self, model: nn.Module) -> None:
@@ -248,13 +256,13 @@ class Discovery:
             self._ids.add(id(model))
             self._models.add(model)
             self._classes.add(type(model))
-            if isinstance(model, WRAPPERS):  # The inner model may be called to validate.
+            if isinstance(model, WRAPPERS):  # Validation may call the inner model directly.
                 self._classes.add(type(model.module))
             on_delete(model, self._ids.discard, id(model))
 
     def _wrap(self, cls: type) -> None:
         """Wrap the ``__call__`` of a class, for the models that were found."""
         if cls in self._wrapped or "OptimizedModule" in cls.__name__:
-            return
+            return  # Wrapped already, here or by ``Hooks.wrap_compiled``.
         self._wrapped.add(cls)
-        setattr(cls, "__call__", self._around(cls.__call__, self._ids))
+        setattr(cls, "__call__", self._wrap_call(cls.__call__, self._ids))

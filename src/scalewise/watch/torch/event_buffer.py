@@ -1,7 +1,8 @@
 """Buffer the events of the hooks, and process many steps at once.
 
-A hook may cost only a few microseconds, and the training evicts every cache: so it just appends an
-event and the time. Only steps with other events than the step before go through the observer.
+A hook may cost only a few microseconds, and the training evicts its data from the CPU's caches. So
+it just appends an event and the time. A step with the same events as the one before is not given to
+the observer again: only its times differ.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from scalewise.probe.watcher import FLUSH_SECONDS, Watcher
 from scalewise.watch.torch.observer import Observer, StepTemplate
 
 Event = tuple[Any, ...]
-"""A method of the observer, and its arguments. Each event adds one lap."""
+"""The name of a method of the observer, and its arguments. Each event adds one lap."""
 
 
 class EventBuffer:
@@ -23,7 +24,7 @@ class EventBuffer:
         self._watcher = watcher
         self._time = time.perf_counter()
         self.observer = Observer(watcher, lambda: self._time)
-        self.max_steps = 0
+        self.max_steps = 0  # That may be buffered.
         self.flush_at = 0.0
         """The time from which the buffer must be processed."""
         self._buffer: list[Any] = []
@@ -40,8 +41,8 @@ class EventBuffer:
         self._expected: StepTemplate | None = None
         """The template, if the observer is in the state that it was made in."""
 
-    def use(self, mark: Callable[[], Any]) -> None:
-        """Mark events by the device's clock too; called before the first step."""
+    def use_device_clock(self, mark: Callable[[], Any]) -> None:
+        """Time events by the device's clock (``mark``) too; called before the first step."""
 
         def now() -> float:
             self._marks.append(mark())
@@ -49,11 +50,11 @@ class EventBuffer:
 
         self.process()
         self.now, self._read_mark, self._mark = now, mark, mark()
-        self.observer.timeline.use(lambda: self._mark)
+        self.observer.timeline.use_device_clock(lambda: self._mark)
         self.on_change()
 
     def follow(self, callback: Callable[[str], None] | None) -> None:
-        """Process each event at once and call ``callback`` with the activity; None ends that."""
+        """Process each event at once, and call ``callback`` with the activity; None ends this."""
 
         def append_and_process(event_and_time: tuple[Event, float]) -> None:
             self._buffer.extend(event_and_time)
@@ -73,11 +74,11 @@ class EventBuffer:
 
     def contains(self, event: Event) -> bool:
         """Return whether this event happened since the last optimizer's step."""
-        newest_first = self._buffer[-2::-2]
+        newest_first = self._buffer[-2::-2]  # The events, without their times.
         return event in itertools.takewhile(lambda other: other[0] != "stepped", newest_first)
 
     def skip(self) -> None:
-        """Let the time since the last event belong to no step."""
+        """Exclude the time since the last event from the step."""
         self.process()
         self._time = time.perf_counter()
         if self._read_mark is not None:
@@ -105,7 +106,7 @@ class EventBuffer:
             start = end
 
     def _process_step(self, events: list[Event], times: list[float], marks: list[Any]) -> None:
-        """Pass a step's events to the observer one by one, and make a template of them."""
+        """Pass a step's events to the observer one by one; make a template if it can repeat."""
         observer = self.observer
         before, steps = observer.state(), observer.steps
         for index, (event, moment) in enumerate(zip(events, times)):
@@ -114,6 +115,7 @@ class EventBuffer:
                 self._mark = marks[index]
             getattr(observer, event[0])(*event[1:])
         names, after = observer.last_row[0], observer.state()
+        # A step can repeat if it leaves the observer in the state in which it began.
         complete = observer.steps == steps + 1 and len(names) == len(events)
         if complete and before is not None and after == before:
             self._template = StepTemplate(events, names, observer.last_samples, before)

@@ -1,4 +1,4 @@
-"""Gather facts about causes of bad scaling that timings do not show; an unknown one is missing.
+"""Gather facts that explain bad scaling and that timings do not show.
 
 Almost all come from the first steps; the weights are summed whenever the number of steps has
 doubled. The host waits for a device only in the first three batches and at the end.
@@ -44,7 +44,7 @@ class Facts:
         self.watcher = watcher
         self.device = torch.device("cpu")
         self.noted: dict[str, Any] = {}
-        """By the keys of ``ProgramFacts``; what could not be determined has no key."""
+        """By the keys of ``ProgramFacts`` in record/schema.py; an unknown fact has no key."""
         self._calls = CallCounters()
         self.compiled = False
         self._weights: WeightSums | None = None
@@ -61,16 +61,15 @@ class Facts:
         """The newest batch of a loader, until enough of them are compared."""
         self._has_loader = False
         self._epoch: tuple[int, int, int | None] | None = None
-        """Dataset, workers and sampler's epoch of a loader that may be the training's."""
+        """Dataset id, workers and sampler's epoch of the last loader, until a model is called."""
         self._dataset = 0
         """The id of the dataset that feeds training."""
         self._sampler_epochs: set[int] = set()
         self._epochs = 0
         self._first_optimizer = 0
         self.next_step = 1
+        """The step after which there is something to gather again."""
         self._next_weights = 1
-
-    # Called by the hooks.
 
     def install(self) -> None:
         """Install the call counters."""
@@ -83,13 +82,13 @@ class Facts:
             self.compiled = True
             self._calls.restore()
 
-    def wrapped(self, model: Any, unused: set[str]) -> None:
+    def add_ddp_model(self, model: Any, unused: set[str]) -> None:
         """Note a DDP model; ``unused`` will hold its parameters without a gradient."""
         self._ddp.append((bool(getattr(model, "find_unused_parameters", False)), unused))
         self._weights = None
         self.exchanged = True
 
-    def called(self, model: Any, tensor: Any) -> None:
+    def on_call(self, model: Any, tensor: Any) -> None:
         """Gather facts from a training call of a model; ``tensor`` is its first input."""
         with self._optional("call"):
             if self._epoch is not None:
@@ -107,13 +106,13 @@ class Facts:
                     self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
         self.wants_call = not self._complete or self._epoch is not None
 
-    def stepped(self, optimizer: Any) -> None:
+    def after_step(self, optimizer: Any) -> None:
         """Gather facts after a step of an optimizer."""
         step = self.watcher.steps
         if step < self.next_step:
             return
-        doubled = 1 << step.bit_length()  # The next power of two.
-        self.next_step = min(n for n in (*WAIT_STEPS, LAST_STEP, doubled) if n > step)
+        next_power = 1 << step.bit_length()  # The next power of two.
+        self.next_step = min(n for n in (*WAIT_STEPS, LAST_STEP, next_power) if n > step)
         with self._optional("step"):
             self._note_optimizer(optimizer)
             if self.device.type != "cpu" and not self.compiled and step >= WAIT_STEPS[0]:
@@ -122,12 +121,12 @@ class Facts:
                 self._complete = True
                 self._calls.restore()
             if step >= self._next_weights:
-                self._next_weights = doubled
+                self._next_weights = next_power
                 if self._weights is not None and not self.noted["sharded"]:
                     self._weights.compute(step)
 
-    def iterates(self, loader: Any) -> None:
-        """Remember a loader's epoch, if it may be one of training."""
+    def on_epoch(self, loader: Any) -> None:
+        """Remember a loader that begins an epoch, if it may be the training's."""
         with self._optional("loader"):
             dataset = id(loader.dataset)
             if self._dataset and dataset != self._dataset:
@@ -137,13 +136,13 @@ class Facts:
             self._epoch = dataset, loader.num_workers, sampler.epoch if shuffles else None
             self.wants_call = True
 
-    def fetched(self, tensor: Any) -> None:
-        """Note the first tensor of a loader's batch."""
+    def on_batch(self, tensor: Any) -> None:
+        """Remember the first tensor of a loader's batch."""
         if len(self._digests) < COMPARED_BATCHES:
             self._batch, self._has_loader = tensor, True
 
-    def at_end(self) -> dict[str, Any]:
-        """Return the facts, and the device, threads and environment that every run records."""
+    def collect_at_end(self) -> dict[str, Any]:
+        """Return all facts, and the device, threads and environment that every run records."""
         self._calls.restore()
         if not self.watcher.steps:
             return {}
@@ -169,12 +168,12 @@ class Facts:
 
     @contextmanager
     def _optional(self, fact: str) -> Iterator[None]:
-        """Ignore an error: then its fact is missing, and watching continues."""
+        """Ignore an error in the block: the fact is noted as missing, and watching continues."""
         try:
             yield
         except Exception as problem:
             missing = self.noted.setdefault("missing", [])
-            if len(missing) < 10:
+            if len(missing) < 10:  # The same error may recur in every step.
                 missing.append(f"{fact}: {problem!r}")
 
     def _note_model(self, model: Any, tensor: Any) -> None:
@@ -194,7 +193,7 @@ class Facts:
         }
 
     def _note_batch(self, tensor: Any) -> None:
-        """Note a digest of the loader's batch, or without a loader of the input, maybe noise."""
+        """Note a digest of the loader's batch; without a loader, of the model's input."""
         batch, self._batch = self._batch, None
         if batch is None:
             if self._has_loader:
@@ -208,7 +207,7 @@ class Facts:
             }
 
     def _note_optimizer(self, optimizer: Any) -> None:
-        """Note the first optimizer, its rates, and the rank while its process group exists."""
+        """Note the first optimizer and its learning rates; at its first step, rank and backend."""
         group = optimizer.param_groups[0]
         if not self._first_optimizer:
             joined = dist.is_available() and dist.is_initialized()
@@ -216,9 +215,9 @@ class Facts:
             self.noted["backend"] = str(dist.get_backend()) if joined else None
             self.noted["optimizer"] = type(optimizer).__name__
             self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)
-            self.noted["rate"] = _plain(group.get("initial_lr", optimizer.defaults.get("lr")))
+            self.noted["rate"] = _host_number(group.get("initial_lr", optimizer.defaults.get("lr")))
             self._first_optimizer = id(optimizer)
-        rate = _plain(group.get("lr"))
+        rate = _host_number(group.get("lr"))
         if id(optimizer) == self._first_optimizer and rate is not None:
             # The highest so far: a schedule may warm up.
             self.noted["highest_rate"] = max(rate, self.noted.get("highest_rate", rate))
@@ -231,17 +230,15 @@ class Facts:
             self.noted["waits"]["to"] = step
             self._calls.restore_waits()
 
-    # At the end.
-
     def _finish(self) -> None:
-        # A compiled model, or such a library, may exchange gradients unobserved: then unknown.
-        unobserved = self.compiled or UNSEEN_LIBRARIES & sys.modules.keys()
+        # A compiled model, or such a library, may exchange gradients without being observed.
+        unobservable = self.compiled or UNSEEN_LIBRARIES & sys.modules.keys()
         self.noted |= {
             "compiled": self.compiled,
-            "exchanged": True if self.exchanged else None if unobserved else False,
+            "exchanged": self.exchanged or (None if unobservable else False),
             "samples": self._digests,
             "loads": self._has_loader,
-            "emptied": self._calls.emptied,
+            "emptied": self._calls.emptied_caches,
             "autocast": self.noted.get("autocast", False) or self._calls.autocast,
         }
         if "waits" in self.noted:
@@ -250,11 +247,13 @@ class Facts:
                 "count": self._calls.waits.total(),
                 "where": max(self._calls.waits, key=self._calls.waits.__getitem__, default=None),
             }
+        # In fewer steps a parameter may have had no gradient by chance.
         unused_sets = [unused for finds_unused, unused in self._ddp if finds_unused]
         if unused_sets and self.watcher.steps >= COMPARED_BATCHES:
             self.noted["searched"] = {"unused": sum(len(unused) for unused in unused_sets)}
         if self._sampler_epochs:
             self.noted["passes"] = {"count": self._epochs, "epochs": len(self._sampler_epochs)}
+        # A digest of the core numbers: ranks with the same one share their cores.
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         self.noted["cores"] = usable_cores()
         self.noted["which_cores"] = blake2b(repr(cores).encode(), digest_size=6).hexdigest()
@@ -272,8 +271,8 @@ class Facts:
             self.noted["tf32"] = torch.backends.cuda.matmul.allow_tf32
 
 
-def _plain(value: Any) -> float | None:
-    """Return a number; None if reading it would wait for a device."""
+def _host_number(value: Any) -> float | None:
+    """Return a number or a CPU tensor as a float; None if reading it would wait for a device."""
     if isinstance(value, torch.Tensor):
         return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
     return float(value) if isinstance(value, (int, float)) else None

@@ -12,7 +12,7 @@ MIN_ELEMENTS = 8
 """Elements below which two batches may be equal by chance."""
 MAX_PARAMETERS = 20
 PARAMETER_ELEMENTS = 4096
-"""Elements summed of each: few enough for one thread, so that PyTorch wakes no others."""
+"""Elements that are summed of each parameter: so few that PyTorch uses only one thread."""
 
 
 @torch.no_grad()
@@ -24,7 +24,7 @@ def batch_digest(batch: Any) -> str | None:
     >>> batch_digest(torch.ones(40)) is None
     True
     """
-    if not isinstance(batch, torch.Tensor) or batch.numel() < MIN_ELEMENTS or _capturing(batch):
+    if not isinstance(batch, torch.Tensor) or batch.numel() < MIN_ELEMENTS or _is_capturing(batch):
         return None
     stride = batch.numel() // DIGEST_ELEMENTS | 1  # Odd, or it may hit one column of each image.
     elements = batch.detach().reshape(-1)[::stride][:DIGEST_ELEMENTS]
@@ -36,7 +36,7 @@ def batch_digest(batch: Any) -> str | None:
 
 
 class WeightSums:
-    """A sum for each of some parameters, computed without waiting and read at the end."""
+    """Sums of some parameters, computed without waiting for the device and read at the end."""
 
     def __init__(self, model: Any) -> None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -51,17 +51,17 @@ class WeightSums:
     def compute(self, step: int) -> None:
         """Sum the parameters after this step; the host does not wait for the result."""
         alive = [parameter for weak in self._parameters if (parameter := weak()) is not None]
-        if not alive or len(alive) < len(self._parameters) or _capturing(alive[0]):
+        if not alive or len(alive) < len(self._parameters) or _is_capturing(alive[0]):
             return
         parts = [parameter.detach().reshape(-1)[:PARAMETER_ELEMENTS] for parameter in alive]
         sums = [part.sum(dtype=torch.float64) for part in parts]
         sizes = [part.abs().sum(dtype=torch.float64) for part in parts]
         self._sums[step] = torch.stack([*sums, *sizes])
-        if len(self._sums) > 2:
+        if len(self._sums) > 2:  # Two, because ranks may end after different steps.
             del self._sums[min(self._sums)]
 
     def facts(self) -> dict[str, Any]:
-        """Return the last sums, and those of the absolute values, by step."""
+        """Return the last sums of values and of absolute values, by step."""
         by_step = []
         for step, tensor in sorted(self._sums.items()):
             numbers = tensor.tolist()
@@ -81,6 +81,7 @@ def is_model_parallel(model: Any) -> bool:
     """Return whether ranks compute parts of one model: by design they read the same samples."""
     if {"torch.distributed.pipelining", "megatron"} & sys.modules.keys():
         return True  # A pipeline library that was imported is assumed to be used.
+    # FSDP alone shards over a mesh of one dimension; any other mesh splits the model.
     meshes = [p.device_mesh for p in model.parameters() if hasattr(p, "placements")]
     if any(mesh.ndim > 1 for mesh in meshes):
         return True
@@ -88,6 +89,6 @@ def is_model_parallel(model: Any) -> bool:
     return bool(meshes) and not any(name.startswith("FSDP") for name in classes)
 
 
-def _capturing(tensor: torch.Tensor) -> bool:
+def _is_capturing(tensor: torch.Tensor) -> bool:
     """Return whether a CUDA graph is being captured: reading a tensor would break it."""
     return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -25,7 +25,7 @@ from scalewise.probe.torch.sync_timer import wrap_wait
 from scalewise.probe.watcher import Watcher, get_watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.ddp_models import DdpModels
-from scalewise.watch.torch.discovery import Discovery, batch_of, is_one_sample, on_delete
+from scalewise.watch.torch.discovery import Discovery, is_one_sample, on_delete, samples_and_tensor
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
 from scalewise.watch.torch.hot_hooks import INSPECTED_STEPS, make_hot_hooks
@@ -90,7 +90,7 @@ class Hooks:
         self.may_compile = False
         """Whether the program compiles: events during tracing are ignored."""
         self.settled_model_id = 0
-        """The id of the model that was trained last; 0 while its facts are incomplete."""
+        """The id of the model that was last called to train; 0 while its facts are incomplete."""
         self.replicated = self.input_has_batch = False
         """Whether that model is wrapped in DDP, and its input shows the number of samples."""
         self.manual_updates: ManualUpdates | None = ManualUpdates(
@@ -104,8 +104,8 @@ class Hooks:
             safe(self.forward), safe(self._end_forward), self.hot.around_forward
         )
         self.ddp = DdpModels(self.hot.last_gradient)
-        self._models: set[int] = set()
-        """Ids of the models that were trained."""
+        self._model_ids: set[int] = set()
+        """Of the models that were trained."""
         self._clock_chosen = False
         self._plain_steps = True
         """False after a closure, an optimizer inside another, or a GradScaler."""
@@ -117,23 +117,23 @@ class Hooks:
         """Waits for a collective that have begun and not ended."""
         self._discovery_end = DISCOVERY_STEPS
         """The step after which only the trained models are hooked."""
-        self._optimizer_hooks: list[Any] = []
+        self._optimizer_hooks: list[Any] = []  # Before a step, and after it.
         self._has_process_group = False
 
     def install(self) -> None:
         """Install everything that can be hooked when PyTorch has just been imported."""
         hot, wrap, safe = self.hot, self.patches.wrap, self.patches.safe
-        for owner, name, around in (
+        for owner, name, wrap_hot in (
             (torch.autograd, "backward", hot.around_backward),
             (DistributedDataParallel, "forward", hot.around_forward),
             (DataParallel, "forward", hot.around_forward),
         ):
             original = getattr(owner, name)
-            self.patches.add((owner, name, original, around(original)))
+            self.patches.add((owner, name, original, wrap_hot(original)))
         wrap(DataLoader, "__iter__", self._before_iter)
         self.patches.add(*private_api.wrap_fetch(hot.around_fetch))
         self.patches.add(*wrap_wait(safe(self._before_wait), safe(self._after_wait)))
-        for owner, name in private_api.buffer_exchange():
+        for owner, name in private_api.buffer_exchange_methods():
             wrap(owner, name, lambda args, kwargs: self._before_wait(()))
         wrap(torch.optim.Optimizer, "zero_grad", self._before_zero_grad)
         wrap(torch.optim.Optimizer, "__init__", self._before_optimizer_init)
@@ -171,13 +171,13 @@ class Hooks:
         """Record the call of a model, and gather facts from it."""
         self.before_activity()
         model, training = args[0], is_grad_enabled()
-        familiar = id(model) == self.settled_model_id or not training
+        may_show_facts = training and id(model) != self.settled_model_id
         in_eval = training and not model.training and not self.observer.trains_in_eval
-        if not familiar:
+        if may_show_facts:
             self._begin_model(model)
-        samples, tensor = batch_of(args[1:])
+        samples, tensor = samples_and_tensor(args[1:])
         if tensor is None:
-            samples, tensor = batch_of(kwargs)
+            samples, tensor = samples_and_tensor(kwargs)
         if tensor is not None and is_one_sample(model, tensor):
             samples = 1
         self.input_has_batch = samples is not None
@@ -186,9 +186,9 @@ class Hooks:
             self.add_event(("forward_eval", samples, syncing, id(model)))
         else:
             self.add_event(("forward", samples, training, syncing, id(model)))
-        if not familiar:
+        if may_show_facts:
             if self.facts.wants_call:
-                self.facts.called(model, tensor)
+                self.facts.on_call(model, tensor)
             complete = not self.facts.wants_call and self.manual_updates is None
             self.settled_model_id = id(model) if complete else 0
 
@@ -196,32 +196,32 @@ class Hooks:
         self.add_event(("forwarded",))
 
     def _begin_model(self, model: Any) -> None:
-        """Prepare for another model than before; if in DDP, its last gradient is hooked."""
+        """Prepare for another model than before; if it is a DDP model, hook its last gradient."""
         if not self._clock_chosen:  # An accelerator's steps are timed by its own clock.
             self._clock_chosen = self._begun = True
             parameter = next(iter(model.parameters()), None)
             device = parameter.device if parameter is not None else torch.device("cpu")
             if device.type in ("cuda", "xpu"):
                 self.watcher.clock = devices.EventClock(device)
-                self.buffer.use(self.watcher.clock.mark)
+                self.buffer.use_device_clock(self.watcher.clock.mark)
             self.facts.device = device
         self.replicated = isinstance(model, DistributedDataParallel)
-        if id(model) in self._models:
+        if id(model) in self._model_ids:
             return
-        self._models.add(id(model))
+        self._model_ids.add(id(model))
         on_delete(model, self._forget_model, id(model))
         if self.replicated:
-            self.facts.wrapped(model, self.ddp.add(model))
+            self.facts.add_ddp_model(model, self.ddp.add(model))
 
     def _expect_facts(self) -> None:
         """Examine the next call of a model: it may show new facts."""
         self.settled_model_id = 0
         self.hot.refresh()
 
-    def _forget_model(self, model: int) -> None:
+    def _forget_model(self, model_id: int) -> None:
         """Forget a deleted model: another one may get its id."""
-        self.ddp.forget(model)
-        self._models.discard(model)
+        self.ddp.forget(model_id)
+        self._model_ids.discard(model_id)
         self._expect_facts()
 
     def wrap_compiled(self, module: ModuleType) -> None:
@@ -294,13 +294,13 @@ class Hooks:
         groups = getattr(optimizer, "param_groups", ())
         parameters = [parameter for group in groups for parameter in group["params"]]
         discovery = self.discovery
-        if not self.facts.compiled and not discovery.on and not discovery.covers(parameters):
+        if not self.facts.compiled and not discovery.active and not discovery.covers(parameters):
             self._discovery_end = self.watcher.steps + DISCOVERY_STEPS
             discovery.install()
             self._expect_facts()
 
     def before_step(self, *, nested: bool) -> None:
-        """Note an optimizer's step: as its hook is called, ``zero_grad`` need not be wrapped."""
+        """Note an optimizer's step; as its hook is called, ``zero_grad`` need not be hooked."""
         if nested:
             self._plain_steps = False
         if not self._optimizer_seen:
@@ -326,31 +326,34 @@ class Hooks:
             self.hot.step_ends(args[0], (), {})
 
     def after_steps(self, optimizer: Any) -> None:
-        """Do the work that few steps need; then set how many steps may be buffered."""
+        """Do what is due after some steps only; then set how many steps may be buffered."""
         steps = self.watcher.steps
-        self.facts.stepped(optimizer)
-        if self.discovery.on and steps >= self._discovery_end:
+        self.facts.after_step(optimizer)
+        if self.discovery.active and steps >= self._discovery_end:
             self.discovery.settle()
         nested = self.observer.timeline.nested_optimizer
         if self._plain_steps and not nested and steps >= INSPECTED_STEPS:
-            # Not needed: all time from backward to the step's end counts as the optimizer's.
+            # Not needed any more: the time from backward to the step's end is the optimizer's.
             self._optimizer_hooks[0].remove()
-        if steps >= self.ddp.next_sample and (overlap := self.ddp.sample(steps)) is not None:
-            self.observer.step_facts["hidden"] = overlap
+        if steps >= self.ddp.next_reading:
+            overlap = self.ddp.read_statistics(steps)
+            if overlap is not None:
+                self.observer.step_facts["hidden"] = overlap
         self.ddp.check_sync(self.observer.last_row[0])
-        if self.profile.on:
-            self.profile.stepped(self.facts.device)
+        if self.profile.pending:
+            self.profile.after_step(self.facts.device)
         if self.watcher.done:
             self.watcher.stop_program()
-        next_step = min(self.watcher.next_urgent_step, self.facts.next_step, self.ddp.next_sample)
-        self.buffer.max_steps = 0 if self.profile.on or self.discovery.on else next_step - steps - 1
+        next_step = min(self.watcher.next_urgent_step, self.facts.next_step, self.ddp.next_reading)
+        unbuffered = self.profile.pending or self.discovery.active
+        self.buffer.max_steps = 0 if unbuffered else next_step - steps - 1
 
     # Loaders, checkpoints, rendezvous, end.
 
     def _before_iter(self, args: Args, kwargs: Kwargs) -> AfterCall:
         loader = args[0]
-        self.facts.iterates(loader)
-        self.loaders.iterates(loader)
+        self.facts.on_epoch(loader)
+        self.loaders.on_epoch(loader)
         self._begun = True
         self._expect_facts()
         self.add_event(("fetch", id(loader)))
@@ -358,10 +361,10 @@ class Hooks:
         return lambda iterator: self.add_event(("exhausted",))
 
     def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
-        """Return the samples of a loader's batch."""
+        """Return the number of samples in a loader's batch, if known, and gather facts from it."""
         try:
-            samples, tensor = batch_of(batch, private_api.drawn_samples(iterator))
-            self.facts.fetched(tensor)
+            samples, tensor = samples_and_tensor(batch, private_api.drawn_samples(iterator))
+            self.facts.on_batch(tensor)
         except Exception as problem:
             self.disable(problem)
             return None
@@ -392,12 +395,12 @@ class Hooks:
         """Process the last events when the program ends; return the facts of this rank."""
         self.before_activity()
         self.profile.finish()
-        loader = self.loaders.at_end()
+        loader = self.loaders.collect_at_end()
         self.buffer.process()
         self.add_event(("finish",))
         self.buffer.process()
         self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
-        values = {**self.facts.at_end(), **loader}
+        values = {**self.facts.collect_at_end(), **loader}
         if self.ddp.facts:
             values["ddp"] = list(self.ddp.facts.values())
         if self.watcher.steps and self._clock_chosen:

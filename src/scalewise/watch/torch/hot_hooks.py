@@ -1,8 +1,8 @@
 """The hooks that run in every step, with as few Python operations as possible.
 
-Between two of them the training has evicted every cache: each object that a hook reads costs a
-microsecond. So they share local variables, which ``refresh`` copies from our objects when one
-reports a change, and ``make_hot_hooks`` is one long function with branches instead of helpers.
+The training evicts their data from the CPU's caches: each object that a hook reads costs a
+microsecond. So they share local variables, which ``refresh`` copies from our objects when one of
+these changes, and ``make_hot_hooks`` is one long function with branches instead of helpers.
 """
 
 import functools
@@ -50,6 +50,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     depth = 0
     """How many optimizer steps are nested at the moment."""
     steps_left = 0
+    """How many more steps may be buffered."""
     flush_at = 0.0
 
     def refresh() -> None:
@@ -67,8 +68,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     ) -> Callable[..., Any]:
         """Return a class's ``__call__`` that records an event before and after it.
 
-        With gradients only for ``models``: other instances may be parts of them. Without
-        gradients for all: an untrained copy is validated too.
+        With gradients enabled, only calls of ``models`` (ids) count: other instances of the class
+        may be parts of them. Without gradients all count: validation may use an untrained copy.
         """
 
         @functools.wraps(original)
@@ -76,7 +77,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             # A compiler that traces this function follows only this first branch.
             if (may_compile and compiling()) or record is None:
                 return original(*args, **kwargs)
-            # The usual case, without a call of our own: the known model, a plain tensor as input.
+            # The usual case, without another call: the known model with a plain tensor as input.
             if (
                 id(args[0]) == settled_model_id
                 and input_has_batch
@@ -151,7 +152,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         return watched
 
     def last_gradient(*gradients: Any) -> None:
-        """Record that the rest of this backward only waits for other ranks."""
+        """Record that the remaining backward only waits for other ranks."""
         if not (may_compile and compiling()) and record is not None:
             record((("split", "sync"), now()))
 
@@ -162,6 +163,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         depth += 1
         if depth == 1:
             record((("begin", "optimizer"), now()))
+        # An argument is a closure, or the optimizer that a GradScaler steps.
         values = (*args[1:], *kwargs.values())
         slow.before_step(nested=depth > 1 or any(value is not None for value in values))
 

@@ -1,4 +1,4 @@
-"""Facts of the training's loader, and its throughput without training, after the last step."""
+"""Gather facts of the training's loader; after the last step, measure it without training."""
 
 import sys
 import time
@@ -6,13 +6,13 @@ from typing import Any
 
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
-from scalewise.watch.torch.discovery import batch_of
+from scalewise.watch.torch.discovery import samples_and_tensor
 from scalewise.watch.torch.observer import Observer
 
 MAX_SECONDS = 5.0
 MAX_BATCHES = 200
 WARMUP_BATCHES = 2
-"""Batches that are not counted, where worker processes must start."""
+"""Batches that are not counted if worker processes must start first."""
 
 
 class Loaders:
@@ -20,32 +20,32 @@ class Loaders:
 
     def __init__(self, watcher: Watcher, observer: Observer) -> None:
         self._watcher, self._observer = watcher, observer
-        self._measures = watcher.spec.loaders_alone
-        self._facts: dict[int, dict[str, Any]] = {}
+        self._should_measure = watcher.spec.loaders_alone
+        self._facts: dict[int, dict[str, Any]] = {}  # By loader id, as ``_loaders``.
         self._loaders: dict[int, Any] = {}
 
-    def iterates(self, loader: Any) -> None:
+    def on_epoch(self, loader: Any) -> None:
         """Remember a loader that begins an epoch."""
         size = getattr(loader, "batch_size", None)
         if size is None:
             size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
         workers = int(getattr(loader, "num_workers", 0))
         self._facts[id(loader)] = {"workers": workers, "batch": size, "batches": 0}
-        if self._measures:  # Without a reference it may be deleted before the program ends.
+        if self._should_measure:  # Without a reference it may be deleted before the program ends.
             self._loaders[id(loader)] = loader
 
-    def at_end(self) -> dict[str, Any]:
+    def collect_at_end(self) -> dict[str, Any]:
         """Return facts of the loader that fed the training, and its throughput if requested."""
-        trained = self._observer.pauses.training_loaders
-        loaders = [loader for loader in self._facts if loader in trained]
-        if not loaders:
+        training_loaders = self._observer.pauses.training_loaders
+        loader_ids = [loader_id for loader_id in self._facts if loader_id in training_loaders]
+        if not loader_ids:
             return {}
-        facts = {"rate": None, **self._facts[loaders[-1]]}
-        if self._measures and self._watcher.steps:
+        facts = {"rate": None, **self._facts[loader_ids[-1]]}
+        if self._should_measure and self._watcher.steps:
             began = time.perf_counter()
             self._watcher.set_enabled(enabled=False)  # These fetches belong to no step.
             try:
-                facts |= measure_alone(self._loaders[loaders[-1]])
+                facts |= measure_alone(self._loaders[loader_ids[-1]])
             except Exception as problem:
                 print(f"scalewise: measuring the loader alone failed: {problem!r}", file=sys.stderr)
             self._watcher.span("loaders", began, time.perf_counter())
@@ -53,7 +53,7 @@ class Loaders:
 
 
 def measure_alone(loader: Any) -> dict[str, Any]:
-    """Return the samples per second of this loader, and the number of batches measured.
+    """Return the samples per second of this loader (``rate``), and how many batches were measured.
 
     >>> measure_alone([[1.0]] * 3)
     {'batches': 0}
@@ -65,7 +65,7 @@ def measure_alone(loader: Any) -> dict[str, Any]:
     iterator = iter(loader)
     for index, batch in enumerate(iterator):
         ended = time.perf_counter()
-        size = batch_of(batch, private_api.drawn_samples(iterator))[0]
+        size = samples_and_tensor(batch, private_api.drawn_samples(iterator))[0]
         if index < skipped:
             began = ended
         elif size is not None:

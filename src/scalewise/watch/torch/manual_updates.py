@@ -21,17 +21,18 @@ class ManualUpdates:
     """Detects where steps end; stands in for the optimizer that such a loop lacks."""
 
     def __init__(
-        self, stepped: Callable[["ManualUpdates"], None], give_up: Callable[[], None]
+        self, on_step: Callable[["ManualUpdates"], None], on_give_up: Callable[[], None]
     ) -> None:
-        self._stepped, self._give_up = stepped, give_up
+        self._on_step, self._give_up = on_step, on_give_up
+        # ``Facts`` reads these two from an optimizer.
         self.defaults: dict[str, Any] = {}
         self.param_groups: list[dict[str, Any]] = [{}]
         self._backwards = 0
-        """Since the last step."""
+        """Backwards since the last step."""
         self._backwards_per_step = 0
         """0 while unknown."""
         self._ends_with_backward = False
-        """Whether no other event lies between two backwards: then a step ends with its last."""
+        """Whether a step ends with its last backward: nothing else precedes the next backward."""
         self._weight: torch.Tensor | None = None
         self._copy: torch.Tensor | None = None
 
@@ -58,19 +59,19 @@ class ManualUpdates:
         if not self._backwards_per_step and self._weight is None:
             weight = find_weight(loss)
             if type(weight) not in (torch.Tensor, torch.nn.Parameter):
-                return self._give_up()  # A sharded one: comparing it would communicate.
+                self._give_up()  # None, or sharded: comparing it would communicate.
+                return
             self._weight, self._copy = weight, weight.detach().clone()
         elif self._ends_with_backward and self._backwards >= self._backwards_per_step:
             self._step()
-        return None
 
     def _step(self) -> None:
         self._backwards = 0
-        self._stepped(self)
+        self._on_step(self)
 
 
 def find_weight(loss: Any) -> Any:
-    """Return the leaf nearest to a loss that gets a gradient, or None.
+    """Return the leaf tensor with a gradient that is nearest to the loss in its graph, or None.
 
     >>> w = torch.ones(2, requires_grad=True)
     >>> find_weight((w * torch.zeros(2)).sum()) is w

@@ -21,7 +21,7 @@ from scalewise.watch.torch.step_optimizers import OptimizerStep, StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
 NESTING = ("forward", "validate", "backward", "sync")
-"""Activities in which the call of a model is not a separate activity."""
+"""Activities within which the call of a model is not a separate activity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class StepTemplate:
 
 
 class Observer:
-    """Makes rows and spans from events: calls, by name, of its methods and callable attributes."""
+    """Makes rows and spans from events; an event calls the method or attribute of its name."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self.watcher = watcher
@@ -51,7 +51,6 @@ class Observer:
         """Whether the current step has a forward with gradients, or a backward."""
         self.steps = 0
         self.last_samples = 0
-        """Samples of the last step."""
         self.last_row: tuple[list[str], list[float]] = ([], [])
         """The names of the last step's laps, and the host's times at which they begin and end."""
         self.trains_in_eval = False
@@ -126,7 +125,7 @@ class Observer:
                 self.pauses.check()
 
     def forward_eval(self, samples: int | None, syncing: bool, model: Hashable) -> None:
-        """A model in eval mode is called with gradients enabled: only a backward shows training."""
+        """A model in eval mode is called with gradients on: training, if a backward follows."""
         stack = self.timeline.activities
         # A call in a closure of the optimizer is always training.
         nested = stack and stack[-1] in (*NESTING, "optimizer")
@@ -164,9 +163,9 @@ class Observer:
             timeline.last_activity = "optimizer"
         self._closure_forwards, self._eval_forward = 0, None
         step = OptimizerStep(optimizer, len(timeline.names), self.counts.end_segment())
-        if self.in_step and (loaded := self.optimizers.pop_untrained()) is not None:
-            timeline.rename(0, loaded, "checkpoint")
-            timeline.record_pause("checkpoint", 0, loaded)
+        if self.in_step and (load_end := self.optimizers.pop_untrained()) is not None:
+            timeline.rename(0, load_end, "checkpoint")  # A checkpoint was loaded.
+            timeline.record_pause("checkpoint", 0, load_end)
         if ended := self.optimizers.add(step, trained=self.in_step):
             self._close_steps(ended)
         elif self.optimizers.may_end_step(optimizer):
@@ -191,7 +190,7 @@ class Observer:
         while timeline.activities:
             self.end()
         training = self.in_step
-        if ended := self.optimizers.unclosed():
+        if ended := self.optimizers.last_steps():
             self._close_steps(ended)
         if not training:
             self.pauses.settle(before_training=False)

@@ -18,18 +18,18 @@ AfterCall = Callable[[Any], None]
 class Patches:
     """Wrapped functions of modules, and methods of classes, that can be restored.
 
-    Never of an object: pickling and copying a model must stay as they were.
+    No object is patched: a patched model could not be pickled and copied as before.
     """
 
     def __init__(self, watcher: Watcher, disable: Callable[[Exception], None]) -> None:
         self.may_compile = False
-        """Whether the program compiles; before that, asking the compiler would cost time."""
+        """Whether the program compiles; until then ``is_compiling`` is not called, to save time."""
         self._watcher, self._disable = watcher, disable
         self._patches: list[Patch] = []
         self._applied = False
 
     def safe(self, function: Callable[..., Any]) -> Callable[..., None]:
-        """Return a hook that disables the watcher where ``function`` fails."""
+        """Return ``function`` as a hook that disables the watcher if it fails."""
         watcher, compiling = self._watcher, torch.compiler.is_compiling
 
         @functools.wraps(function)
@@ -51,9 +51,9 @@ class Patches:
     def wrap(
         self, owner: Any, name: str, before: Callable[[Args, Kwargs], AfterCall | None]
     ) -> None:
-        """Add a patch that calls ``before(args, kwargs)`` first, and afterwards what that returned.
+        """Add a patch that calls ``before(args, kwargs)``, the original, and what ``before`` returned.
 
-        The latter gets the result, or None if the original failed: each begin event needs an end.
+        That gets the result, or None if the original failed: each begin event needs an end.
         """
         original = getattr(owner, name)
         watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable

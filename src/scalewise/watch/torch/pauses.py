@@ -1,7 +1,7 @@
 """Decide which laps between two optimizer steps were validation or a checkpoint.
 
-Only the next training forward, or the end of the program, shows whether a fetch or a forward
-without gradients belonged to a step.
+Whether a fetch or a forward without gradients belonged to a step is known only at the next training
+forward, or at the end of the program.
 """
 
 from collections.abc import Hashable
@@ -12,8 +12,8 @@ from scalewise.watch.torch.step_optimizers import StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
 MAX_TEACHER_FORWARDS = 6
-"""Forwards without gradients that belong to a step (a teacher's), between a batch and its training,
-if the batch came from a loader that has not fed training. After other batches, any number does.
+"""Between fetching a batch and training on it, at most this many forwards without gradients belong
+to the step (a teacher's), if the loader has not fed training yet; else any number does.
 """
 
 
@@ -24,6 +24,7 @@ class Candidate:
     kind: str
     """``fetch``, or ``check``: a forward without gradients."""
     source: Hashable
+    """The loader of a fetch; None for a check."""
     start: int
     """The index of the mark at which it began."""
     end: int = -1
@@ -40,7 +41,7 @@ class Pauses:
         self.training_loaders: set[Hashable] = set()
         self.candidates: list[Candidate] = []
         self.undecided = False
-        """Whether some candidate may be no part of a step."""
+        """Whether some candidate may be validation."""
         self.detour: int | None = None
         """The mark, within a step, at which a loader was read that has never fed training."""
         self.last_fetch = Candidate("fetch", None, 0)
@@ -51,13 +52,15 @@ class Pauses:
         self._timeline, self._counts, self._optimizers = timeline, counts, optimizers
 
     def fetch(self, source: Hashable, *, accumulating: bool) -> None:
-        """Note that a loader is read; ``accumulating``: within a step, after a backward."""
+        """Note a fetch; ``accumulating``: it is within a step, after a backward."""
         timeline = self._timeline
         self.last_fetch = Candidate("fetch", source, len(timeline.names))
         self.candidates.append(self.last_fetch)
         if source not in self.training_loaders:
             self.undecided = True
-            if self.training_loaders and accumulating and len(timeline.activities) == 1:
+            is_outermost = len(timeline.activities) == 1  # Only this fetch is running.
+            if self.training_loaders and accumulating and is_outermost:
+                # The lap before the fetch belongs to the detour too.
                 self.detour = self.detour or len(timeline.names) - 1
 
     def check(self) -> None:
@@ -83,7 +86,7 @@ class Pauses:
         return iterators[-1] if iterators else 0
 
     def adopt_loader(self) -> None:
-        """Count the last fetch's loader as one for training, if its batch is trained on now."""
+        """Count the last fetch's loader as a training loader, if its batch is trained on now."""
         if not self.undecided:
             return
         fetches = [item for item in self.candidates if item.kind == "fetch"]
@@ -96,8 +99,8 @@ class Pauses:
     def end_detour(self) -> None:
         """Record the validation between two batches of one step, now that training resumes."""
         start, self.detour = self.detour or 0, None
+        timeline, loaders = self._timeline, self.training_loaders
         items = [item for item in self.candidates if item.start > start]
-        loaders = self.training_loaders
         if all(item.source in loaders for item in items):
             return
         end = max([item.end for item in items if item.source not in loaders], default=0)
@@ -107,16 +110,15 @@ class Pauses:
             if item.has_batch:
                 self._counts.drop(item.source)
         self.candidates = [item for item in self.candidates if item not in validation]
-        timeline = self._timeline
-        self._timeline.extend_training(timeline.times[start])
+        timeline.extend_training(timeline.times[start])
         timeline.rename(start, end, "validate", keep=("checkpoint",))
         checkpoints = (i for i in range(start, end) if timeline.names[i] == "checkpoint")
-        self._timeline.record_pause("validate", start, next(checkpoints, end))
+        timeline.record_pause("validate", start, next(checkpoints, end))
 
     def settle(self, *, before_training: bool) -> None:
-        """Decide which laps after the last optimizer's step were validation, and record it."""
+        """Decide which laps after the last optimizer's step were validation, and record them."""
         loaders = self.training_loaders
-        checks = [
+        checks = [  # Including fetches from loaders that do not feed training.
             item
             for item in self.candidates
             if item.kind == "check" or (loaders and item.source not in loaders)
@@ -131,7 +133,7 @@ class Pauses:
         if later:
             end = later[0]
         elif before_training and checks[-1].kind == "fetch":
-            # Another loader was read, for a model that no hook saw.
+            # Another loader was read, for a model whose calls are not hooked.
             end = len(self._timeline.names)
         self._drop_batches(end)
         start = min(self._optimizers.last_mark, checks[0].start)
@@ -140,7 +142,7 @@ class Pauses:
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
     def begin_checkpoint(self) -> None:
-        """Begin a checkpoint between steps; files written without a step between them are one."""
+        """Begin a checkpoint between steps; files with no step between them are one checkpoint."""
         timeline = self._timeline
         if not timeline.started:
             timeline.start()
@@ -191,7 +193,7 @@ class Pauses:
         self.detour = None
 
     def _without_teachers(self, checks: list[Candidate], fetch: Candidate) -> list[Candidate]:
-        """Remove the few forwards between a batch and its training: they belong to the step."""
+        """Return ``checks`` without forwards between ``fetch`` and its training: a teacher's."""
         late = [check for check in checks if check.start >= fetch.end]
         loaders = self.training_loaders
         if len(late) > MAX_TEACHER_FORWARDS and loaders and fetch.source not in loaders:

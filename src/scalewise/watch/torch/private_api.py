@@ -1,6 +1,6 @@
 """The only module that uses PyTorch's private names.
 
-Where a version lacks a name, functions return None or use the nearest public interface.
+If the installed version lacks a name, functions return None, nothing, or use a public interface.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,13 @@ from scalewise.probe.torch.sync_timer import Patch
 LOADER = "_scalewise_loader"
 """The attribute of an iterator that holds its loader's id."""
 NOT_AVERAGING = (0, 4, 5, 6, 7, 8, 15)
-"""PyTorch's ``OpType`` numbers of broadcasts, gathers, scatters and barriers: programs use them
-for metrics, random generators and the first weights, not to average gradients.
+"""PyTorch's ``OpType`` numbers of broadcasts, gathers, scatters and barriers. Programs use these
+for metrics, random seeds and the initial weights, not to average gradients.
 """
-SAMPLE_RATES = 10, 100
-"""Steps between two of DDP's own timings: in the first 100 steps, and later."""
 
 
 def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> list[Patch]:
-    """Return patches around every fetch of a batch; iterators get the attribute ``LOADER``."""
+    """Return patches that wrap every fetch in ``around``, and set ``LOADER`` on iterators."""
     cls: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
     if cls is None:
         return _wrap_iterators(around)
@@ -75,8 +73,8 @@ def drawn_samples(iterator: Any) -> int | None:
     return min(size, remaining) if remaining > 0 else size
 
 
-def buffer_exchange() -> list[tuple[Any, str]]:
-    """Return the method by which DDP broadcasts buffers before a forward; there it waits."""
+def buffer_exchange_methods() -> list[tuple[Any, str]]:
+    """Return class and name of the method in which DDP broadcasts buffers and waits for ranks."""
     ddp = torch.nn.parallel.DistributedDataParallel
     return [(ddp, "_sync_buffers")] if hasattr(ddp, "_sync_buffers") else []
 
@@ -94,10 +92,10 @@ def in_backward() -> bool:
     return bool(getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1)
 
 
-def sample_ddp(model: Any, rate: int) -> None:
-    """Let DDP time one of ``rate`` steps."""
+def set_timing_interval(model: Any, steps: int) -> None:
+    """Let DDP time one step out of ``steps``."""
     with suppress(Exception):
-        model._set_ddp_runtime_logging_sample_rate(rate)
+        model._set_ddp_runtime_logging_sample_rate(steps)
 
 
 def ddp_overlap(model: Any) -> float | None:
@@ -121,5 +119,5 @@ def ddp_facts(model: Any) -> dict[str, Any]:
 
 
 def profiler_is_running() -> bool:
-    """Return whether a profiler runs already: a second one would end it."""
+    """Return whether a profiler is running already: starting a second one would end it."""
     return bool(getattr(torch.autograd, "_profiler_enabled", lambda: False)())

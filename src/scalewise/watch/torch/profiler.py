@@ -1,8 +1,8 @@
 """Trace a few steps with PyTorch's own profiler, if requested.
 
-Profiling slows the steps: from the profiler's start to the step after its end all are flagged
-``traced``, and the time is a span ``trace``. The profiler warms up in the step before the traced
-ones; in the one after them the ranks synchronise again. Our laps are written beside the trace.
+Profiling slows the steps: all from the profiler's start to the step after its end are flagged
+``traced``, and their time is a span ``trace``. The profiler warms up in the step before the traced
+ones; in the step after them the ranks synchronise again. Our laps are written beside the trace.
 """
 
 import gzip
@@ -38,35 +38,35 @@ class Profile:
     def __init__(self, watcher: Watcher, buffer: EventBuffer) -> None:
         self._watcher, self._buffer = watcher, buffer
         self._observer = buffer.observer
-        self._count = watcher.spec.trace
-        self._first = FIRST_STEP  # The same on every rank.
+        self._trace_steps = watcher.spec.trace
+        self._first_step = FIRST_STEP  # The same on every rank.
         if watcher.spec.stop_after:
-            last = watcher.spec.stop_after - self._count - UNMEASURED_STEPS
-            self._first = min(FIRST_STEP, max(1, last))
+            last = watcher.spec.stop_after - self._trace_steps - UNMEASURED_STEPS
+            self._first_step = min(FIRST_STEP, max(1, last))
         self._profiler: Any = None
         self._open_range: Any = None
         self._began = self._wall_offset = 0.0
         self._last_steps = -1
-        """Steps at the last call: an optimizer's step is not always the end of one."""
+        """Steps at the last call; still the same if no step of the loop has ended since."""
         self._profiled = 0
-        """Steps since the profiler started."""
+        """Steps since the profiler started, its warm-up included."""
         self._laps: list[Lap] = []
-        self.on = self._count > 0
+        self.pending = self._trace_steps > 0
         """Whether a trace is still to be made."""
 
-    def stepped(self, device: torch.device) -> None:
+    def after_step(self, device: torch.device) -> None:
         """Advance the profiler after a step; an error ends only the profiling."""
         if self._watcher.steps == self._last_steps:
             return
         self._last_steps = self._watcher.steps
         try:
-            self._stepped(device)
+            self._advance(device)
         except Exception as problem:
             self._end(problem)
 
     def finish(self) -> None:
         """Write the trace so far: the program ends."""
-        if not self.on:
+        if not self.pending:
             return
         try:
             if not self._laps:
@@ -82,14 +82,15 @@ class Profile:
         if profiler is not None:
             profiler.stop()
 
-    def _stepped(self, device: torch.device) -> None:
-        if self._watcher.steps < self._first:
+    def _advance(self, device: torch.device) -> None:
+        """Start the profiler, step it after its warm-up and each traced step, then end."""
+        if self._watcher.steps < self._first_step:
             return
         if self._profiled < 2 and private_api.profiler_is_running():
             raise RuntimeError("the program's own profiler is running")
         if not self._profiled:
             self._start(device)
-        elif self._profiled <= self._count + 1:
+        elif self._profiled <= self._trace_steps + 1:
             if self._profiled > 1:
                 names, times = self._observer.last_row
                 self._laps += [
@@ -101,8 +102,8 @@ class Profile:
             self._profiler.step()
             if self._profiled == 1:
                 self._wall_offset = time.time() - time.perf_counter()
-            elif self._profiled == self._count + 1:
-                self._profiler = None
+            elif self._profiled == self._trace_steps + 1:
+                self._profiler = None  # By its schedule it has ended, and called ``_save``.
         else:
             self._end()
             return
@@ -118,7 +119,7 @@ class Profile:
             self._buffer.follow(self._enter_range)
         self._profiler = torch.profiler.profile(
             activities=activities,
-            schedule=torch.profiler.schedule(wait=0, warmup=1, active=self._count, repeat=1),
+            schedule=torch.profiler.schedule(wait=0, warmup=1, active=self._trace_steps, repeat=1),
             on_trace_ready=self._save,
         )
         self._profiler.start()
@@ -144,7 +145,7 @@ class Profile:
 
     def _end(self, problem: Exception | None = None) -> None:
         """End the profiling, because of a problem or with a trace."""
-        self.on = False
+        self.pending = False
         if problem is not None:
             self._stop_ranges()
             with suppress(Exception):
@@ -183,12 +184,12 @@ def slowest_operators(averages: Any) -> list[dict[str, Any]]:
 
 
 def with_laps(trace: bytes, laps: list[Lap]) -> bytes:
-    """Return a Chrome trace with our laps as a track, inserted as text: a trace may be large."""
+    """Return a Chrome trace with our laps as a track; it may be large, so it is not parsed."""
     events_start = EVENTS_START.search(trace)
     if events_start is None or not laps:
         return trace
     time_origin = TIME_ORIGIN.search(trace)
-    origin = int(time_origin.group(1)) / 1e3 if time_origin else 0.0
+    origin = int(time_origin.group(1)) / 1e3 if time_origin else 0.0  # Microseconds.
     common = {"pid": os.getpid(), "tid": "scalewise"}
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "thread_name", **common, "args": {"name": "scalewise: phases"}}

@@ -1,4 +1,7 @@
-"""Count the samples of a step, from the loaders' batches and the models' inputs."""
+"""Count the samples of a step, from the loaders' batches and the models' inputs.
+
+A segment is the part of a step up to the end of one optimizer's step; a GAN's step has two.
+"""
 
 from collections.abc import Hashable
 
@@ -13,7 +16,7 @@ class SampleCounts:
         self.input_differs = False
         """Whether a model's input had another size than the batch: then batches are inspected."""
         self.adds_calls = False
-        """Whether calls without a batch were summed that may be parts of one sample."""
+        """Whether several calls before one backward, which may share samples, were all counted."""
         self._last_loader: Hashable = None
         self._pending: PendingBatches = {}
         self._largest_batch = 0
@@ -22,12 +25,10 @@ class SampleCounts:
         self._fetched = 0
         """Samples of this segment from loaders."""
         self._called: dict[Hashable, int] = {}
-        """Samples of this segment without a new batch, by model: a batch reused, or no loader."""
+        """Samples of this segment without a new batch (a reused one, or no loader), by model id."""
         self._called_since_backward: set[Hashable] = set()
         self._segments: list[tuple[int, int]] = []
-        """Finished segments (each ends with an optimizer's step, as in a GAN): samples from
-        loaders, and the most that one model had otherwise.
-        """
+        """Finished segments: samples from loaders, and the largest value of ``_called``."""
 
     def fetched(self, loader: Hashable, samples: int | None) -> None:
         """Add a fetched batch; None if its size is unknown."""
@@ -45,12 +46,12 @@ class SampleCounts:
             return self._train_without_batch(samples or 0, model)
         batch = self._pop_batch()
         if batch is None and samples and samples > self._largest_batch > 0:
-            batch = self._largest_batch  # Not inspected; from now on batches are.
+            batch = self._largest_batch  # Its size is unknown; from now on batches are inspected.
         self._largest_batch = max(self._largest_batch, batch or 0)
         self._unused = 0
         if samples is not None and batch is not None and batch != samples:
-            # More than was fetched: some of it was generated, or batches were concatenated.
-            # Or less: the rest may come with the next call.
+            # A larger input was generated in part, or concatenates batches. After a smaller input
+            # the remaining samples may come with the next call.
             self.input_differs = True
             while batch < samples and any(self._pending.values()):
                 batch += self._pop_batch() or 0
@@ -74,23 +75,23 @@ class SampleCounts:
             self._called[model] = self._called.get(model, 0) + samples
 
     def backward(self) -> None:
-        """Note a backward: later calls of the same model have other samples."""
+        """Note a backward: a later call of the same model gets other samples."""
         self._called_since_backward.clear()
 
     def end_segment(self) -> int:
-        """End a segment with an optimizer's step; return the segments of the current step."""
+        """End a segment; return how many segments the current step has."""
         self._segments.append((self._fetched, max(self._called.values(), default=0)))
         self._fetched, self._called = 0, {}
         self._called_since_backward.clear()
         return len(self._segments)
 
     def close(self, segments: int) -> int:
-        """End a step after so many segments; return its samples."""
+        """End a step after its first ``segments``; return its samples."""
         closed, self._segments = self._segments[:segments], self._segments[segments:]
         fetched = sum(samples for samples, _ in closed)
         return fetched or max((samples for _, samples in closed), default=0)
 
     def state(self) -> PendingBatches:
-        """Return what decides how the next step is counted."""
+        """Return the state that decides how the next step is counted."""
         pending = {loader: list(sizes) for loader, sizes in self._pending.items() if sizes}
-        return {**pending, "rest": [self._unused]} if self._unused else pending
+        return {**pending, "unused": [self._unused]} if self._unused else pending

@@ -24,7 +24,7 @@ class StepOptimizers:
     def __init__(self) -> None:
         self.closer: Hashable = None
         self.pending: list[OptimizerStep] = []
-        """Steps since the last step of the loop ended; all, while the closer is unknown."""
+        """Optimizer steps since the last step of the loop; all of them until there is a closer."""
         self._trained = False
         """Whether a pending step followed a forward or backward."""
         self._new: set[Hashable] = set()
@@ -32,7 +32,7 @@ class StepOptimizers:
 
     @property
     def last_mark(self) -> int:
-        """The mark after the last pending step; 0 without one."""
+        """The mark at the end of the last pending step; 0 without one."""
         return self.pending[-1].mark if self.pending else 0
 
     def drop_laps(self, count: int) -> None:
@@ -51,7 +51,7 @@ class StepOptimizers:
             self.closer, self._trained = None, False
 
     def pop_untrained(self) -> int | None:
-        """Forget pending steps without a gradient; return the mark after them, None if none.
+        """Forget pending steps without a gradient; return the mark at their end, or None.
 
         PyTorch performs one to allocate an optimizer's state before it loads a checkpoint.
         """
@@ -61,8 +61,8 @@ class StepOptimizers:
         return mark
 
     def add(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
-        """Add an optimizer's step; return those, of all pending, that end a step of the loop."""
-        if self.closer is None:  # It is the last optimizer before one steps again.
+        """Add an optimizer's step; return the pending steps that end a step of the loop."""
+        if self.closer is None:  # It will be the last optimizer before one steps a second time.
             self._trained |= trained
             if all(step.optimizer != other.optimizer for other in self.pending):
                 self.pending.append(step)
@@ -79,10 +79,10 @@ class StepOptimizers:
         return self._steps_of_new(step.optimizer)
 
     def may_end_step(self, optimizer: Hashable) -> bool:
-        """Return whether a step may have ended with this optimizer, although ``add`` named none."""
+        """Return whether this optimizer may end steps, although ``add`` returned none."""
         return self.closer is None or optimizer in self._new
 
-    def unclosed(self) -> list[OptimizerStep]:
+    def last_steps(self) -> list[OptimizerStep]:
         """Return the pending steps that end a step of the loop because the program ends."""
         if self._trained and self.closer is None:
             return self.pending[-1:]

@@ -22,7 +22,7 @@ class Timeline:
         self.now = now
         self.names: list[str] = []
         self.times = [now()]
-        """Moments of the host's clock, one more than names."""
+        """The host's times at the marks, one more than ``names``."""
         self.marks: list[Any] = self.times
         """Marks of the device's clock; without one, the same list as ``times``."""
         self.activities: list[str] = []
@@ -33,19 +33,19 @@ class Timeline:
         self.started = False
         """Whether any event has been observed; the first one starts the first step."""
         self.has_pauses = False
-        self.recorded_until = self.times[0]
+        self.recorded_until = self.times[0]  # The end of the last step or pause.
         self.nested_optimizer = False
         """Whether an optimizer was called inside another activity, such as a backward."""
         self._mark: Callable[[], Any] | None = None
-        self.built = False
-        self._train: list[float] = []
+        self.built = False  # Whether the end of the job's build is recorded.
+        self._train_span: list[float] = []
         """Start of the current span of training, and end of its last step."""
         self._samples = self._steps = 0
         """Of the current span of training."""
         self._validated_until = 0.0
 
-    def use(self, mark: Callable[[], Any]) -> None:
-        """Mark laps by the device's clock too; called before the first step."""
+    def use_device_clock(self, mark: Callable[[], Any]) -> None:
+        """Time laps by the device's clock (``mark``) too; called before the first step."""
         self._mark = mark
         self.marks = [mark() for _ in self.times]
 
@@ -101,7 +101,7 @@ class Timeline:
     def rename(
         self, start: int, end: int, name: str, *, keep: tuple[str, ...] = (), only: str = ""
     ) -> None:
-        """Rename laps ``start`` … ``end - 1``, except those in ``keep`` or other than ``only``."""
+        """Rename laps ``start`` … ``end - 1``: only those named ``only``, or all but ``keep``."""
         for index in range(start, end):
             if self.names[index] not in keep and (not only or self.names[index] == only):
                 self.names[index] = name
@@ -113,7 +113,7 @@ class Timeline:
             del self.marks[:end]
 
     def skip_pauses(self, end: int) -> tuple[int, int]:
-        """Return the first lap of a step up to mark ``end``, and the first after its last pause."""
+        """Return the first lap before mark ``end`` that is no pause, and the one after the last."""
         names = self.names
         pauses = [index for index in range(end) if names[index] in PAUSES]
         first = next((index for index in range(end) if names[index] not in PAUSES), end)
@@ -132,9 +132,9 @@ class Timeline:
         return names, times, marks
 
     def append_steps(self, times: list[float], marks: list[Any]) -> list[Any]:
-        """Add complete steps: insert the last time and mark before theirs, and continue after them.
+        """Continue after complete steps; return their marks, or without a device clock ``times``.
 
-        Return the marks of the device's clock; without one, ``times``.
+        The last time and mark before these steps are inserted into both lists.
         """
         times.insert(0, self.times[0])
         if self._mark is None:
@@ -155,23 +155,23 @@ class Timeline:
 
     def add_steps(self, start: float, end: float, samples: int, steps: int) -> None:
         """Add steps to the current span of training."""
-        if not self._train:
-            self._train = [start, 0.0]
-        self._train[1] = self.recorded_until = end
+        if not self._train_span:
+            self._train_span = [start, 0.0]
+        self._train_span[1] = self.recorded_until = end
         self._samples += samples
         self._steps += steps
 
     def extend_training(self, end: float) -> None:
         """Move the end of the current span of training, if any, to a time within a step."""
-        if self._train:
-            self._train[1] = end
+        if self._train_span:
+            self._train_span[1] = end
 
     def end_training(self) -> None:
         """Write the current span of training, if it has steps."""
         if self._steps:
             facts = {"samples": self._samples, "taken": self._steps}
-            self._watcher.span("train", self._train[0], self._train[1], **facts)
-        self._train, self._samples, self._steps = [], 0, 0
+            self._watcher.span("train", self._train_span[0], self._train_span[1], **facts)
+        self._train_span, self._samples, self._steps = [], 0, 0
 
     def record_pause(self, name: str, start: int, end: int) -> None:
         """Write a pause between marks ``start`` and ``end``; it ends the span of training."""
