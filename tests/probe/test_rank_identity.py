@@ -72,7 +72,7 @@ def test_mpirun_in_a_slurm_job_is_believed_before_srun():
 
 
 def test_mpirun_over_several_machines_must_be_told_where_rank_0_is():
-    with pytest.raises(SpecError, match="not where rank 0 is"):
+    with pytest.raises(SpecError, match="not on which host rank 0 is"):
         set_torchrun_variables(dict(OPEN_MPI))
     env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
     set_torchrun_variables(env)

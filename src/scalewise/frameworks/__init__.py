@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from scalewise.errors import FrameworkMissing, SpecError
 from scalewise.plugins import install_hint
 from scalewise.probe import Clock, HostClock, Laps, Probe
-from scalewise.probe.environment import release
+from scalewise.probe.environment import major_minor
 from scalewise.probe.rank_identity import required_rank
 from scalewise.record.schema import Outline as Outline
 from scalewise.record.schema import Quality as Quality
@@ -50,7 +50,7 @@ def installed(package: str, *, extra: str) -> str:
 
 def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint: str) -> None:
     """Refuse a version older than ``oldest``; runs of other frameworks are not affected."""
-    if release(installed) < oldest:
+    if major_minor(installed) < oldest:
         raise FrameworkMissing(
             f"training needs {package} {'.'.join(map(str, oldest))}, and {installed} is installed",
             hint=hint,

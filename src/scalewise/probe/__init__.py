@@ -83,25 +83,25 @@ class Probe:
         self.steps_done = 0
         self.steps_planned: int | None = None
         self.flush_seconds = 0.0
-        """What writing has cost the training so far."""
+        """Seconds of the training that writing has cost so far."""
         self._file = file
-        # Wall-clock time minus clock, so that ``wall`` follows the monotonic clock.
-        self._anchor = (time.time() if wall is None else wall) - self.clock.now()
+        # Wall-clock time minus the clock's time, so that ``wall`` follows the monotonic clock.
+        self._wall_offset = (time.time() if wall is None else wall) - self.clock.now()
         self._lock = Lock()
         self._rows: list[Row] = []
         self._names: list[str] = []
         self._marks: list[Any] = []
         self._mark = self.clock.mark
-        self._written = 0
+        self._steps_written = 0
 
     def use(self, clock: Clock) -> None:
-        """Use another clock from now on; call it between two sequences of steps."""
+        """Use another clock from now on; call this between two sequences of steps."""
         self.clock = clock
         self._mark = clock.mark
 
     def wall(self) -> float:
         """Return the wall-clock time; it never goes backwards."""
-        return round(self._anchor + self.clock.now(), 6)
+        return round(self._wall_offset + self.clock.now(), 6)
 
     def note(self, **values: Any) -> None:
         """Write one line of facts."""
@@ -124,7 +124,7 @@ class Probe:
         self.ticks += 1
 
     def record_failure(self, failed: str, kind: str) -> None:
-        """Write the rank's own account of its failure; an unwritable file is ignored."""
+        """Write why and how (``kind``) this rank failed; an unwritable file is ignored."""
         with suppress(OSError):
             self.flush()
             self.note(failed=failed, kind=kind, at=self.wall())
@@ -152,7 +152,7 @@ class Probe:
         self._names, self._marks = [], [marks[-1]]
 
     def add_rows(self, rows: list[Row]) -> None:
-        """Add complete steps whose marks the caller has taken."""
+        """Add complete steps, with marks that the caller has read from the clock."""
         self._rows += rows
         self.steps_done += len(rows)
         if len(self._rows) >= LINE_STEPS:
@@ -161,7 +161,7 @@ class Probe:
     def flush(self, timer: Callable[[], float] = time.perf_counter) -> None:
         """Write steps that the device has finished, up to 100 with the same lap names per line.
 
-        ``timer`` measures the cost to the training: CPU time if called in another thread.
+        ``timer`` measures what this costs the training; another thread passes its CPU time.
         """
         began = timer()
         with self._lock:
@@ -175,7 +175,8 @@ class Probe:
             while first < count:
                 last = min(first + LINE_STEPS, count)
                 names = self._rows[first][1]
-                last = next((k for k in range(first, last) if self._rows[k][1] != names), last)
+                other = (i for i in range(first, last) if self._rows[i][1] != names)
+                last = next(other, last)
                 self._file.line(self._line(self._rows[first:last]))
                 first = last
             # Delete only the rows that were written: the training thread may append meanwhile.
@@ -183,23 +184,23 @@ class Probe:
         self.flush_seconds += timer() - began
 
     def _line(self, rows: list[Row]) -> dict[str, Any]:
-        """Return steps with the same lap names as one line of the rank file, by column."""
-        first = self._written
-        self._written += len(rows)
+        """Return one line of the rank file for steps with the same lap names."""
+        first = self._steps_written
+        self._steps_written += len(rows)
         columns = self._seconds_by_phase(rows)
         totals = {name: _round(sum(column)) for name, column in columns.items()}
         samples = [row[0] for row in rows]
         indices: Sequence[int] = range(len(rows))
-        if self._written > UNSAMPLED_STEPS:
+        if self._steps_written > UNSAMPLED_STEPS:
             indices = [index for index in indices if is_recorded(first + index)]
-        per_step: dict[str, list[Any]] = {
+        per_step: dict[str, list[Any]] = {  # ``_round``, without a call for each number.
             name: [int(column[index] * 1e7 + 0.5) / 1e7 for index in indices]
             for name, column in columns.items()
         }
         for name in dict.fromkeys(name for row in rows for name in row[3]):
             per_step[name] = [_round(rows[index][3].get(name)) for index in indices]
         return {
-            "steps": [first, self._written],
+            "steps": [first, self._steps_written],
             "of": self.steps_planned,
             "seconds": totals.pop("seconds"),
             "samples": sum(samples),
@@ -228,7 +229,7 @@ def _round(value: Any) -> Any:
 
 
 def is_recorded(index: int) -> bool:
-    """Return whether a step gets its own entry; the same steps do on all ranks.
+    """Return whether a step gets its own entry in the rank file; all ranks choose the same steps.
 
     These are the first 1,000 steps, then every 10th to 10,000, every 100th to 100,000, and so on.
 

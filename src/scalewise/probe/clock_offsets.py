@@ -1,4 +1,4 @@
-"""Measure the clock offset between a job's nodes: the first node serves its time over UDP."""
+"""Measure how far the clocks of a job's nodes differ; the first node serves its time over UDP."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def serve_time(server: socket.socket, clock: Clock = time.time) -> None:
 
 
 def measure_offset(address: Address, clock: Clock = time.time) -> tuple[float, float] | None:
-    """Return the seconds by which our clock is ahead, and the error bound; None on timeout."""
+    """Return by how many seconds our clock is ahead, and the error bound; None on timeout."""
     # A new socket per request: a late reply cannot be mistaken for one to the next request.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(REPLY_SECONDS)

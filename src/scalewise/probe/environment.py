@@ -1,4 +1,4 @@
-"""What a run ran on: host, processor, versions, commit, variables; its peak memory."""
+"""Record what a run ran on: host, processor, versions, commit, variables; and its peak memory."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 from scalewise.record.write import write_json
 
-VARIABLES = (
+PREFIXES = (
     "OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "CUDA_VISIBLE", "TORCH_", "SLURM_JOB", "UCX_",
     "TF_", "XLA_",
 )  # fmt: skip
@@ -20,19 +20,19 @@ VARIABLES = (
 
 
 def write_environment(folder: Path, framework: Mapping[str, Any]) -> dict[str, Any]:
-    """Write and return the facts needed to compare two runs, with those of the framework."""
+    """Write and return the facts needed to compare two runs, including the framework's."""
     system = os.uname()
     values = {
         "host": system.nodename,
         "system": f"{system.sysname} {system.release} {system.machine}",
-        "processor": _processor(),
+        "processor": _processor_name(),
         "cores": usable_cores(),
         "python": sys.version.split()[0],
         "arguments": sys.argv,
         "folder": os.getcwd(),
-        "commit": _commit(),
+        "commit": _git_commit(),
         "variables": {
-            key: value for key, value in sorted(os.environ.items()) if key.startswith(VARIABLES)
+            key: value for key, value in sorted(os.environ.items()) if key.startswith(PREFIXES)
         },
         "engine": framework,
     }
@@ -47,7 +47,7 @@ def usable_cores() -> int | None:
     return os.cpu_count()
 
 
-def _processor() -> str | None:
+def _processor_name() -> str | None:
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -55,7 +55,7 @@ def _processor() -> str | None:
     return None
 
 
-def _commit() -> str | None:
+def _git_commit() -> str | None:
     """Return the git commit of the working folder; ``+`` marks uncommitted changes."""
     try:
         result = subprocess.run(
@@ -67,10 +67,10 @@ def _commit() -> str | None:
     return result.stdout.strip() or None
 
 
-def release(version: str) -> tuple[int, ...]:
-    """Return major and minor version; empty, and so older than any, for a text without numbers.
+def major_minor(version: str) -> tuple[int, ...]:
+    """Return major and minor version; empty, so less than any other, if there is no number.
 
-    >>> release("2.13.0+cpu"), release("0.7rc1"), release("unknown")
+    >>> major_minor("2.13.0+cpu"), major_minor("0.7rc1"), major_minor("unknown")
     ((2, 13), (0, 7), ())
     """
     match = re.match(r"(\d+)(?:\.(\d+))?", version)

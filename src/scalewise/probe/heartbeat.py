@@ -1,7 +1,7 @@
-"""A thread beside the training: flushes each second, detects stalls and SIGTERM.
+"""A thread beside the training that flushes each second, and detects stalls and SIGTERM.
 
-Python runs no signal handler while the training thread blocks inside a collective, but the wakeup
-file descriptor gets the signal's number, read here. SIGUSR1 prints all stacks to stderr.
+Python runs no signal handler while the training thread blocks inside a collective. But it writes
+the signal's number to a wakeup file descriptor, which this thread reads. SIGUSR1 prints all stacks.
 """
 
 import faulthandler
@@ -29,7 +29,7 @@ class Heartbeat:
         """Process id of torchrun's agent, the parent of this rank; 0 without torchrun."""
         self._read, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        # Keeps the process alive: the thread reads the signal and exits in order.
+        # This handler keeps the process alive until the thread has recorded the signal.
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -44,23 +44,23 @@ class Heartbeat:
         self._thread.join()
 
     def _loop(self) -> None:
-        progress, since, stall = (0, 0), time.monotonic(), STALL_SECONDS
+        progress, since, noted_after = (0, 0), time.monotonic(), STALL_SECONDS
         while True:
             ready, _, _ = select.select([self._read], [], [], 1.0)
             signals = os.read(self._read, 64) if ready else b""
             if signal.SIGTERM in signals:
                 self._exit("ended by SIGTERM", kind="terminated")
-            if signals:  # ``close`` writes a zero.
+            if signals:  # The zero that ``close`` writes.
                 return
             if self._agent and os.getppid() != self._agent:
                 self._exit(f"torchrun's agent (process {self._agent}) is gone", kind="orphaned")
             try:
                 self._probe.flush(time.thread_time)
-                now = self._probe.steps_done, self._probe.ticks
-                if now != progress:
-                    progress, since, stall = now, time.monotonic(), STALL_SECONDS
-                elif time.monotonic() - since >= stall:
-                    stall *= 2
+                latest = self._probe.steps_done, self._probe.ticks
+                if latest != progress:
+                    progress, since, noted_after = latest, time.monotonic(), STALL_SECONDS
+                elif time.monotonic() - since >= noted_after:
+                    noted_after *= 2
                     self._note_stall(time.monotonic() - since)
                 seconds = time.monotonic() - since
                 if seconds >= self._patience:  # Other ranks would wait for this one forever.

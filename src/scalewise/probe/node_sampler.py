@@ -24,9 +24,9 @@ SAMPLE_SECONDS = 1.0
 SEARCH_SECONDS = 10.0
 """Time between two searches for new processes, once the ranks have started."""
 SAMPLE_TIMEOUT_SECONDS = 60
-"""Longest time of one sample; a driver that hangs longer ends the sampler, not the run."""
+"""Time limit of one sample: if a driver hangs longer, the sampler ends, and the run continues."""
 MIN_TICKS_PER_CORE = 10
-"""Ticks that must have passed before a busy share is computed."""
+"""Clock ticks (of CPU time) that must have passed before a busy share is computed."""
 POWERCAP = Path("/sys/class/powercap")
 ROOT_PID_NAMESPACE = 0xEFFFFFFC
 """Linux's PROC_PID_INIT_INO: the process namespace of the machine, not of a container."""
@@ -42,7 +42,7 @@ def sample_until_end(folder: Path, pid: int) -> None:
 
     The last sample is taken after that, so that the energy counters cover the run.
     """
-    signal.alarm(SAMPLE_TIMEOUT_SECONDS)
+    signal.alarm(SAMPLE_TIMEOUT_SECONDS)  # Ends this process, unless each sample sets it again.
     end = EndOfRun(pid)
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
     processes, processor = RunProcesses(folder), Processor()
@@ -53,22 +53,22 @@ def sample_until_end(folder: Path, pid: int) -> None:
         "host": host,
         "interval": SAMPLE_SECONDS,
         "cores": os.cpu_count(),
-        "memory": _memory()["MemTotal"],
+        "memory": _memory_bytes()["MemTotal"],
         "devices": [device.facts() for device in devices],
     }
     with node_file(folder, host).open("ab", buffering=0) as file:
         # The last line of an earlier attempt may be incomplete.
         newline = b"\n" if file.tell() else b""
         file.write(newline + _line(attempt, header))
-        anchor, due, ended = time.time() - time.monotonic(), time.monotonic(), False
+        wall_offset, due, ended = time.time() - time.monotonic(), time.monotonic(), False
         while not ended:
             ended = end.wait(due - time.monotonic()) or processes.all_ended
             signal.alarm(SAMPLE_TIMEOUT_SECONDS)
             processes.search()
-            memory = _memory()
+            memory = _memory_bytes()
             busy, own = processor.shares(processes.ticks())
             values = {
-                "at": round(anchor + time.monotonic(), 3),
+                "at": round(wall_offset + time.monotonic(), 3),
                 "cpu": busy,
                 "own": own,
                 "memory": memory["MemTotal"] - memory["MemAvailable"],
@@ -94,25 +94,25 @@ class EndOfRun:
         os.set_blocking(wake, False)
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.set_wakeup_fd(wake)
-        self._ends = [read]
+        self._readable_at_end = [read]
         # An open file keeps referring to this process even if its id is reused.
         self._status = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         with suppress(OSError, AttributeError):  # Missing in Linux before 5.3 and in some Pythons.
-            self._ends.append(os.pidfd_open(pid))
+            self._readable_at_end.append(os.pidfd_open(pid))
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` and return whether the run has ended."""
-        if select.select(self._ends, [], [], max(seconds, 0.0))[0]:
+        if select.select(self._readable_at_end, [], [], max(seconds, 0.0))[0]:
             return True
         try:
             text = os.pread(self._status, 1024, 0)
         except OSError:
             return True
-        return _stat_fields(text)[0] in (b"Z", b"X")
+        return _stat_fields(text)[0] in (b"Z", b"X")  # Zombie, or dead.
 
 
 def _stat_fields(text: bytes) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the third on; the name may have brackets."""
+    """Return the fields of ``/proc/PID/stat`` after the name, which may contain brackets."""
     return text.rpartition(b")")[2].split()
 
 
@@ -125,11 +125,11 @@ class RunProcesses:
     def __init__(self, folder: Path) -> None:
         self._tag = b"SCALEWISE_RUN=" + os.fsencode(folder)
         self._is_own: dict[int, bool | None] = {os.getpid(): False}
-        self._files: dict[int, int] = {}
+        self._files: dict[int, int] = {}  # Open ``stat`` files of the run's processes, by pid.
         self._any_found = False
         self._search_interval = SAMPLE_SECONDS / 2
         self._next_search = 0.0
-        self.searched = False
+        self.searched = False  # Since the last sample.
 
     @property
     def all_ended(self) -> bool:
@@ -173,7 +173,7 @@ class RunProcesses:
             except OSError:
                 os.close(self._files.pop(pid))
                 continue
-            ticks[pid] = int(fields[11]) + int(fields[12])
+            ticks[pid] = int(fields[11]) + int(fields[12])  # User and system time.
         return ticks
 
 
@@ -182,10 +182,10 @@ class Processor:
 
     def __init__(self) -> None:
         self._file = os.open("/proc/stat", os.O_RDONLY)
-        self._all: tuple[int, int] | None = None
-        self._own: Mapping[int, int] = {}
+        self._last_busy_and_total: tuple[int, int] | None = None
+        self._last_own: Mapping[int, int] = {}
         self._packages = cpu_packages(POWERCAP)
-        self._counts = [_number(package / "energy_uj") for package in self._packages]
+        self._microjoules = [_read_counter(package / "energy_uj") for package in self._packages]
         self._joules = 0.0
 
     def shares(self, own: Mapping[int, int]) -> tuple[float | None, float | None]:
@@ -193,15 +193,16 @@ class Processor:
 
         ``own`` holds the ticks of the run's processes. None, None if too few ticks have passed.
         """
-        now = busy_and_total(os.pread(self._file, 512, 0))
-        before, self._all = self._all, now
-        own_ticks = sum(max(ticks - self._own.get(pid, ticks), 0) for pid, ticks in own.items())
-        self._own = own
-        passed = now[1] - before[1] if before else 0
+        busy_ticks, total_ticks = now = busy_and_total(os.pread(self._file, 512, 0))
+        before, self._last_busy_and_total = self._last_busy_and_total, now
+        last = self._last_own
+        own_ticks = sum(max(ticks - last.get(pid, ticks), 0) for pid, ticks in own.items())
+        self._last_own = own
+        passed = total_ticks - before[1] if before else 0
         if not before or passed < MIN_TICKS_PER_CORE * (os.cpu_count() or 1):
             return None, None
-        # The iowait counter may decrease for a moment.
-        busy = min(max(now[0] - before[0], 0) / passed, 1.0)
+        # The iowait counter may decrease for a moment, so that busy ticks seem to decrease.
+        busy = min(max(busy_ticks - before[0], 0) / passed, 1.0)
         return round(busy, 4), round(min(own_ticks / passed, 1.0), 4)
 
     def energy(self) -> float | None:
@@ -209,12 +210,12 @@ class Processor:
         if not self._packages:
             return None
         for index, package in enumerate(self._packages):
-            before, now = self._counts[index], _number(package / "energy_uj")
+            before, now = self._microjoules[index], _read_counter(package / "energy_uj")
             if before is None or now is None:
                 return None
-            top = _number(package / "max_energy_range_uj")
+            top = _read_counter(package / "max_energy_range_uj")
             self._joules += counter_increase(before, now, top) / 1e6
-            self._counts[index] = now
+            self._microjoules[index] = now
         return round(self._joules, 3)
 
 
@@ -231,7 +232,7 @@ def busy_and_total(text: bytes) -> tuple[int, int]:
 
 
 def counter_increase(before: int, now: int, top: int | None) -> int:
-    """Return the increase of a counter that wraps to zero after ``top``.
+    """Return the increase of a counter that restarts at zero after ``top``.
 
     >>> counter_increase(900, 950, 1000), counter_increase(900, 50, 1000)
     (50, 150)
@@ -250,15 +251,15 @@ def cpu_packages(folder: Path) -> list[Path]:
     return []
 
 
-def _number(path: Path) -> int | None:
+def _read_counter(path: Path) -> int | None:
     try:
         return int(path.read_text())
     except (OSError, ValueError):  # Most systems let only root read it.
         return None
 
 
-def _memory() -> dict[str, int]:
-    """Return the first lines of ``/proc/meminfo``, in bytes."""
+def _memory_bytes() -> dict[str, int]:
+    """Return the first lines of ``/proc/meminfo`` (total, free, available), in bytes."""
     with open("/proc/meminfo", "rb", buffering=0) as file:
         lines = [line.split() for line in file.read(256).split(b"\n")[:3]]
     return {name.decode().rstrip(":"): int(kibibytes) * 1024 for name, kibibytes, *_ in lines}
@@ -287,9 +288,9 @@ def visible_devices(library: Any, environment: Mapping[str, str]) -> list["Devic
 
 
 def visible_indices(visible: str, uuids: Sequence[str]) -> list[int]:
-    """Return the devices named in CUDA_VISIBLE_DEVICES, by number or prefix of a UUID.
+    """Return the indices of the devices in CUDA_VISIBLE_DEVICES, named by number or UUID prefix.
 
-    Numbers follow the order of the bus, as CUDA's do among equal devices.
+    Numbers follow the order of the bus, as CUDA's do if all devices are of one kind.
 
     >>> visible_indices("1,GPU-a,-1,0", ["GPU-ab", "GPU-cd"])
     [1, 0]
@@ -314,37 +315,37 @@ class Device:
         self._library = library
         self._handle = ctypes.c_void_p()
         self._processes: tuple[int | None, int | None] = None, None
-        self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle), on=())
-        self.uuid = self._text("nvmlDeviceGetUUID")
+        self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle), leading=())
+        self.uuid = self._read_text("nvmlDeviceGetUUID")
 
     def facts(self) -> dict[str, Any]:
         """Return the constant facts: name, bytes of memory, power limit in watts."""
-        total, _, _ = self._counts("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
+        total, _, _ = self._read_numbers("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
         return {
             "index": self.index,
-            "name": self._text("nvmlDeviceGetName"),
+            "name": self._read_text("nvmlDeviceGetName"),
             "uuid": self.uuid,
-            "driver": self._text("nvmlSystemGetDriverVersion", on=()),
+            "driver": self._read_text("nvmlSystemGetDriverVersion", leading=()),
             "memory": total,
-            "power_limit": _thousandth(self._count("nvmlDeviceGetEnforcedPowerLimit")),
+            "power_limit": _from_thousandths(self._read_number("nvmlDeviceGetEnforcedPowerLimit")),
         }
 
     def sample(self, processes: RunProcesses) -> dict[str, Any]:
         """Return the current readings; ``energy`` counts joules since the driver was loaded."""
-        _, _, used = self._counts("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
-        busy_percent, _ = self._counts("nvmlDeviceGetUtilizationRates", ctypes.c_uint, 2)
-        energy = self._count("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
+        _, _, used = self._read_numbers("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
+        busy_percent, _ = self._read_numbers("nvmlDeviceGetUtilizationRates", ctypes.c_uint, 2)
+        energy = self._read_number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
         if processes.searched:
             self._processes = self._own_and_foreign(processes)
         return {
             "index": self.index,
             "utilisation": None if busy_percent is None else busy_percent / 100,
             "memory": used,
-            "power": _thousandth(self._count("nvmlDeviceGetPowerUsage")),
-            # 1: the clock of the multiprocessors.
-            "clock": self._count("nvmlDeviceGetClockInfo", 1),
-            "temperature": self._count("nvmlDeviceGetTemperature", 0),
-            "energy": _thousandth(energy),
+            "power": _from_thousandths(self._read_number("nvmlDeviceGetPowerUsage")),
+            # The clock of the multiprocessors is number 1, the sensor of the GPU number 0.
+            "clock": self._read_number("nvmlDeviceGetClockInfo", 1),
+            "temperature": self._read_number("nvmlDeviceGetTemperature", 0),
+            "energy": _from_thousandths(energy),
             "own": self._processes[0],
             "foreign": self._processes[1],
         }
@@ -352,7 +353,7 @@ class Device:
     def _own_and_foreign(self, processes: RunProcesses) -> tuple[int | None, int | None]:
         """Return how many processes of the run use this device, and how many others.
 
-        None, None if this container cannot see one: it may be the run's own, under another id.
+        None, None if a process is not visible in this container: it may be the run's own.
         """
         # The layout of _v3 differs between drivers; that of _v2 never changed.
         for version, fields in (("_v2", 6), ("", 4)):
@@ -370,29 +371,32 @@ class Device:
             return own, len(visible) - own
         return None, None
 
-    def _counts(self, name: str, kind: type[Any], size: int, *which: int) -> list[int | None]:
+    def _read_numbers(self, name: str, kind: type[Any], size: int, *args: int) -> list[int | None]:
         """Return the fields of a structure of ``size`` numbers; all None if unknown."""
         values = (kind * size)()
-        succeeded = self._call(name, *which, ctypes.byref(values))
+        succeeded = self._call(name, *args, ctypes.byref(values))
         return list(values) if succeeded else [None] * size
 
-    def _count(self, name: str, *which: int, kind: type[Any] = ctypes.c_uint) -> int | None:
-        return self._counts(name, kind, 1, *which)[0]
+    def _read_number(self, name: str, *args: int, kind: type[Any] = ctypes.c_uint) -> int | None:
+        return self._read_numbers(name, kind, 1, *args)[0]
 
-    def _text(self, name: str, on: Sequence[Any] | None = None) -> str | None:
+    def _read_text(self, name: str, leading: Sequence[Any] | None = None) -> str | None:
         buffer = ctypes.create_string_buffer(96)
-        succeeded = self._call(name, buffer, len(buffer), on=on)
+        succeeded = self._call(name, buffer, len(buffer), leading=leading)
         return buffer.value.decode(errors="replace") if succeeded else None
 
-    def _call(self, name: str, *args: Any, on: Sequence[Any] | None = None) -> bool:
-        """Call a function of NVML on this device's handle; return whether it succeeded."""
+    def _call(self, name: str, *args: Any, leading: Sequence[Any] | None = None) -> bool:
+        """Call an NVML function with ``leading`` (or this device's handle) and ``args``.
+
+        Return whether it succeeded.
+        """
         function = getattr(self._library, name, None)
-        target = (self._handle,) if on is None else on
-        return function is not None and function(*target, *args) == 0
+        leading = (self._handle,) if leading is None else leading
+        return function is not None and function(*leading, *args) == 0
 
 
-def _thousandth(count: int | None) -> float | None:
-    return None if count is None else count / 1000
+def _from_thousandths(number: int | None) -> float | None:
+    return None if number is None else number / 1000
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,6 +1,6 @@
-"""Which rank this process is, from the environment variables of its launcher.
+"""Find out which rank this process is, from the environment variables of its launcher.
 
-Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK; the worker fills them in.
+Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK, so other launchers' values are copied.
 """
 
 import os
@@ -13,7 +13,7 @@ from scalewise.spec import RunSpec
 
 FIRST_PORT = 20_000
 PORT_COUNT = 20_000
-"""Ports for rendezvous: so many that two jobs on a node rarely get the same."""
+"""Ports for the ranks' rendezvous: so many that two jobs on a node rarely get the same one."""
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "mpirun (Open MPI)": (
@@ -25,8 +25,8 @@ LAUNCHERS = {
     # A batch script has SLURM_PROCID and SLURM_NTASKS too but is no rank: only a job step is.
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }  # fmt: skip
-"""A launcher's variables for rank, world, local rank, and processes on the node; in order of
-precedence: a process under mpirun in a Slurm job has srun's variables too.
+"""Each launcher's variables for rank, world size, local rank, and processes on the node. The first
+launcher whose variables are set counts: under mpirun in a Slurm job srun's are set too.
 """
 
 
@@ -63,7 +63,7 @@ def rank_and_world(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
 
 
 def required_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
-    """Return the rank of this process; refuse if the number of started ranks is not the run's."""
+    """Return the rank of this process; refuse if another number of ranks was started."""
     identity = find_rank(env)
     if identity is None or identity.world != spec.ranks:
         started = f"{identity.launcher} started {identity.world}" if identity else "none started"
@@ -75,12 +75,12 @@ def required_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
 
 
 def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None:
-    """Return which rank this is, and set the missing variables that frameworks read."""
+    """Return which rank this is, and set torchrun's variables that are missing."""
     identity = find_rank(env)
     if identity is None or identity.launcher == "torchrun":
         return identity
     if "MASTER_ADDR" not in env:
-        env["MASTER_ADDR"] = _master(env, identity)
+        env["MASTER_ADDR"] = _rank_0_host(env, identity)
     port = FIRST_PORT + int(env.get("SLURM_JOB_ID", "0")) % PORT_COUNT
     env.setdefault("MASTER_PORT", str(port))
     env.setdefault("RANK", str(identity.rank))
@@ -89,8 +89,9 @@ def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None
     return identity
 
 
-def _master(env: Mapping[str, str], identity: RankIdentity) -> str:
+def _rank_0_host(env: Mapping[str, str], identity: RankIdentity) -> str:
     """Return the host of rank 0."""
+    # Under mpirun the job step is mpirun's own, which may begin on another node.
     for nodes in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         if nodes in env and (identity.launcher == "srun" or nodes == "SLURM_JOB_NODELIST"):
             return first_host(env[nodes])
@@ -99,7 +100,7 @@ def _master(env: Mapping[str, str], identity: RankIdentity) -> str:
         return "localhost"
     raise SpecError(
         f"{identity.launcher} says rank {identity.rank} of {identity.world}, "
-        "but not where rank 0 is",
+        "but not on which host rank 0 is",
         hint="set MASTER_ADDR to the first node's name, on every rank",
     )
 

@@ -1,8 +1,8 @@
 """Record the steps of a user's program from inside its process, without disturbing it.
 
 A ``Watcher`` opens its rank's file at the first step: torchrun's agent, loader workers and compiler
-workers import the same modules and never train. It handles no signal and starts no thread: a killed
-process loses at most the last second. On any error it prints one line and disables itself.
+workers import the same modules but never train. It handles no signal and starts no thread; if the
+process is killed, at most the last second is lost. On an error it prints a line and stops watching.
 """
 
 import atexit
@@ -82,7 +82,7 @@ class Watcher:
         self._samples = 0
         self._world = 1
         """The number of ranks; ``spec.topology.world`` counts devices."""
-        self._closed = False
+        self._closed = False  # Whether this process has no more to write.
         self._pid = os.getpid()
         self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
         self._stop_after = self.spec.stop_after or 0
@@ -109,7 +109,7 @@ class Watcher:
         self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
 
     def record_build(self, moment: float) -> None:
-        """Record as ``build`` the time until the first step (``moment``), less rendezvous."""
+        """Record the time until the first step (``moment``) as ``build``, without rendezvous."""
         start = self._build_start
         for begin, end in [*sorted(self._rendezvous), (moment, moment)]:
             if begin > start:
@@ -302,7 +302,8 @@ class ExplicitSteps:
         self.lap("other")
         names, self._names, self._marks = self._names, [], [marks[-1]]
         if watcher.enabled:
-            watcher.explicit_span = (watcher.explicit_span or marks)[0], marks[-1]
+            start, _ = watcher.explicit_span or (marks[0], None)
+            watcher.explicit_span = start, marks[-1]
             facts = {"at": watcher.wall(marks[0])}
             try:
                 watcher.add_steps([(samples, names, marks, facts)])

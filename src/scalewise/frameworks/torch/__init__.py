@@ -13,7 +13,7 @@ from scalewise.frameworks import Framework, Session, installed, refuse_older, re
 from scalewise.frameworks.data_source import Source, refuse_crop
 from scalewise.frameworks.part_options import check_options, options_for
 from scalewise.probe import Probe
-from scalewise.probe.environment import release
+from scalewise.probe.environment import major_minor
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
@@ -79,7 +79,7 @@ def refuse_torch(spec: RunSpec) -> None:
         f"strategy = {spec.strategy!r}": spec.traits.min_version or MIN_VERSION,
     }
     for option, minimum in required.items():
-        if release(version) < minimum:
+        if major_minor(version) < minimum:
             needs = f"{option} needs PyTorch {'.'.join(map(str, minimum))}"
             raise SpecError(f"{needs}, and {version} is installed", hint=hint)
     refuse_start(f"a {spec.framework} run", spec)

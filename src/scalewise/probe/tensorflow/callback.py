@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras.callbacks import Callback
 
-from scalewise.probe.environment import release, write_environment
+from scalewise.probe.environment import major_minor, write_environment
 from scalewise.probe.tensorflow import devices
 from scalewise.probe.tensorflow.keras_steps import Execution, Steps
 from scalewise.probe.watcher import Watcher, find_watcher
@@ -89,7 +89,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 def samples_of(model: Any) -> int | None:
     """Return the samples of this epoch so far, over all replicas; None if not counted."""
     tracker = getattr(model, "_loss_tracker", None)
-    if tracker is None or release(keras.__version__) < COUNTS_SAMPLES:
+    if tracker is None or major_minor(keras.__version__) < COUNTS_SAMPLES:
         return None
     return int(keras.ops.convert_to_numpy(tracker.count))
 

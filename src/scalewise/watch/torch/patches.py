@@ -51,9 +51,9 @@ class Patches:
     def wrap(
         self, owner: Any, name: str, before: Callable[[Args, Kwargs], AfterCall | None]
     ) -> None:
-        """Add a patch that calls ``before(args, kwargs)``, the original, and what ``before`` returned.
+        """Add a patch that calls ``before(args, kwargs)``, the original, then what ``before`` gave.
 
-        That gets the result, or None if the original failed: each begin event needs an end.
+        The last call gets the result, or None if the original failed: a begin event needs an end.
         """
         original = getattr(owner, name)
         watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable
