@@ -14,7 +14,7 @@ from builders import a_run
 from fake_study import play
 from scalewise.errors import RecordError
 from scalewise.record.close import close, rivals
-from scalewise.record.log import ends_in, first_traceback, own_lines, told_to_end
+from scalewise.record.log import cancel_reason, first_traceback, own_lines, read_process_ends
 from scalewise.record.rank_tail import read_tail
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.study_files import read_json
@@ -203,7 +203,7 @@ def test_a_rank_killed_before_its_first_line_is_named(tmp_path, others, number, 
         RankFile(tmp_path, 2, 1).line(line)
     log = tmp_path / "log.txt"
     log.write_text(TORCHRUN.format(number=number, name=name))
-    killed, exits = ends_in(log)
+    killed, exits = read_process_ends(log)
     cause = close(tmp_path, attempt=1, world=4, ended=9.0, killed=killed, exits=exits or {4670: 1})
     assert cause.startswith(f"rank 3 (process 4676) was killed by {words}")
     assert read_json(tmp_path / "failure-1.json")["rank"] == 3
@@ -213,7 +213,7 @@ def test_a_rank_that_torchrun_killed_is_not_the_cause(tmp_path):
     log = tmp_path / "log.txt"
     told = TORCHRUN.replace("(exitcode: -{number})", "(exitcode: 1)").partition("\n----")[0]
     log.write_text(told + "\n  traceback : Signal 9 (SIGKILL) received by PID 4675\n")
-    assert ends_in(log) == ({}, {4676: 1})
+    assert read_process_ends(log) == ({}, {4676: 1})
 
 
 def test_an_aborted_rank_is_no_cause_where_another_raised(tmp_path):
@@ -233,7 +233,7 @@ def test_ranks_that_were_told_to_end_are_no_cause_where_another_has_not_begun(tm
     (tmp_path / "log.txt").write_text("srun: error: node7: task 1: Killed\n")
     cause = close(tmp_path, attempt=1, world=2, ended=9.0)
     assert cause == (
-        "rank 1 left no word, and rank 0 was ended by SIGTERM; "
+        "rank 1 wrote nothing, and rank 0 was ended by SIGTERM; "
         "the log ends: srun: error: node7: task 1: Killed"
     )
 
@@ -259,7 +259,7 @@ def test_a_rank_that_died_after_a_span_did_not_end_well(tmp_path):
     file.line({"span": "validate", "start": 1.0, "end": 2.0})
     (tmp_path / "log.txt").write_text("and then I\n")
     assert close(tmp_path, attempt=1, world=1, ended=9.0) == (
-        "rank 0 died without a word after validate; the log ends: and then I"
+        "rank 0 ended without an error message after validate; the log ends: and then I"
     )
 
 
@@ -281,7 +281,7 @@ def test_closing_names_the_rank_that_the_others_waited_for(tmp_path):
     waits.line({"failed": "no progress for 10 s", "kind": "stalled", "at": 5.0})
     still.line({"failed": "ended by SIGTERM", "kind": "terminated", "at": 6.0})
     assert close(tmp_path, attempt=1, world=2, ended=9.0) == (
-        "rank 1 on here (process 101) stood still after step 7: the others waited 10 s"
+        "rank 1 on here (process 101) made no progress after step 7: the others waited 10 s"
     )
 
 
@@ -491,7 +491,7 @@ EXITED = "srun: error: n1: task 0: Exited with exit code 1\nsrun: Terminating St
         (NOT_LAUNCHED, NOT_LAUNCHED.splitlines()[0]),
         (f"No module named torch\n{EXITED}", "No module named torch"),
         ("srun: Job step aborted\n", "srun: Job step aborted"),
-        ("scalewise: attempt 1 on n1\n", "it is empty"),
+        ("scalewise: attempt 1 on n1\n", "(it is empty)"),
     ],
 )
 def test_the_log_ends_with_what_was_wrong_and_not_with_what_srun_adds(log, told, tmp_path):
@@ -523,7 +523,7 @@ def test_the_log_ends_with_what_was_wrong_and_not_with_what_srun_adds(log, told,
 )
 def test_what_slurm_wrote_into_the_log_says_why_a_job_ended(tmp_path, said, cause):
     (tmp_path / "log.txt").write_text(f"before\n{said}\nafter\n")
-    told = told_to_end(tmp_path / "log.txt")
+    told = cancel_reason(tmp_path / "log.txt")
     assert cause in told and bool(told) == bool(cause)
 
 

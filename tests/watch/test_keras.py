@@ -314,7 +314,7 @@ def test_more_devices_than_were_asked_for_are_told(tmp_path):
     end = {"ended": 2.0, "launched": 1.0, "guest": True, "world": 1, "taken": 5, "alone": False}
     file.line({**end, "devices": 4, "asked": 2})
     cause = close(tmp_path, attempt=1, world=1, ended=3.0)
-    assert cause == "the program took 4 devices of its own where 2 were asked for"
+    assert cause == "the program used 4 devices, but 2 were requested"
 
 
 BROKEN = """

@@ -147,7 +147,7 @@ def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
         ("killed", 2, "was killed by SIGKILL after step 7"),
         pytest.param("exit", 1, "ended with code 3", marks=pytest.mark.soak),
         pytest.param(
-            "no-step", 1, "took no training step that could be seen", marks=pytest.mark.soak
+            "no-step", 1, "no training step of the program was observed", marks=pytest.mark.soak
         ),
     ],
 )
@@ -304,7 +304,7 @@ def test_gradients_that_no_weight_follows_are_no_training(tmp_path):
         "    model.zero_grad()\n"
     )
     ranks, cause = run(Script(path=str(path), truth=PLAIN.truth), 1, tmp_path / "there")
-    assert "took no training step that could be seen" in cause
+    assert "no training step of the program was observed" in cause
     assert ranks[0].column("samples") == []
 
 

@@ -34,7 +34,7 @@ from scalewise.probe.environment import write_environment
 from scalewise.probe.heartbeat import Heartbeat
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed
-from scalewise.record.log import OURS, ends_in, start_in, told_to_end
+from scalewise.record.log import OURS, attempt_offset, cancel_reason, read_process_ends
 from scalewise.record.rank_tail import first_launch, newest_attempt
 from scalewise.record.schema import EARLIER
 from scalewise.record.write import SCHEMA, RankFile
@@ -89,9 +89,9 @@ def do_close(argument: str) -> None:
     spec = _read_spec(folder)
     attempt = newest_attempt(folder, int(os.environ.get("SCALEWISE_ATTEMPT", "1")))
     log = folder / "log.txt"
-    start = start_in(log, attempt)
-    killed, exits = ends_in(log, start)
-    reason = told_to_end(log, start)
+    start = attempt_offset(log, attempt)
+    killed, exits = read_process_ends(log, start)
+    reason = cancel_reason(log, start)
     launched = os.environ.get("SCALEWISE_LAUNCHED")
     if closed(folder, attempt) or reason.endswith(("due to job requeue", "due to preemption")):
         return  # Closed by another process, or Slurm will restart the job.
@@ -117,7 +117,7 @@ def _run_rank(
 ) -> None:
     """Run one rank and write its file; ``started`` names the launcher that set its variables."""
     clock = framework.clock(spec)
-    file = RankFile(attempt.folder, rank, attempt.number, hold=clock.simulated)
+    file = RankFile(attempt.folder, rank, attempt.number, buffered=clock.simulated)
     wall = attempt.launched + clock.now() if clock.simulated else None
     probe = Probe(file, clock, wall)
     facts = {"world": spec.ranks, "started": started, "launched": attempt.launched}

@@ -28,7 +28,7 @@ from scalewise.launch import (
 )
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import parse_program
-from scalewise.record.log import ends_in, signal_name, usual_reason
+from scalewise.record.log import read_process_ends, signal_name, usual_reason
 from scalewise.record.rank_tail import read_tail
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
@@ -415,7 +415,7 @@ def _hang_cause(job: Job) -> str:
 
 def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
     """Return the signals and the exit codes that ended processes, by process id."""
-    killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
+    killed, exits = read_process_ends(job.folder / "log.txt", job.name.get("log", 0))
     command_codes = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
     ranks = {tail.notes.pid for tail in job.tails()}
     # The signal of an agent is not that of its ranks.

@@ -1,4 +1,4 @@
-"""The device-hours of every attempt at a run: paid from launch to end, also if it failed."""
+"""Count the device-hours of every attempt at a run: paid from launch to end, even if it failed."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,68 +13,71 @@ from scalewise.record.study_files import finished, read_json
 from scalewise.record.write import rank_file
 
 ALLOCATION_LOG = "allocation.jsonl"
-"""In the study's folder: a line for each run of an allocation that had several."""
+"""File in the study's folder: a line for each run of an allocation that was shared by several."""
 ALLOCATION_LINE = '{"job":"%s","run":"%s","devices":%s,"of":%s,"began":%s,"ended":%s}'
 """What the job writes when a run has ended or failed; printf fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a run that is over."""
+    """A finished or failed attempt at a run."""
 
     number: int
     devices: int
     started: float
     ended: float
-    well: bool
-    """Whether it succeeded and was measured; of the others only checkpoints were of use."""
+    succeeded: bool
+    """Whether the run was measured in it; of other attempts only checkpoints are useful."""
 
     @property
     def device_hours(self) -> float:
-        """Device-hours that were paid for it."""
         return self.devices * max(0.0, self.ended - self.started) / 3600
 
 
 def attempts(home: Path) -> tuple[Attempt, ...]:
-    """Return the attempts at a run that are over and have a launch time; none if it is damaged."""
+    """Return the ended attempts at a run with a launch time; none if its folder is damaged."""
     try:
-        by_number = _attempts(home)
+        by_number = _read_attempts(home)
     except (RecordError, KeyError, TypeError, ValueError):
         return ()
-    # Of attempts that one launch has started, the last has all its time.
+    # Several attempts may have one launch time: the last of them includes the others' time.
     by_launch = {by_number[number].started: by_number[number] for number in sorted(by_number)}
     return tuple(sorted(by_launch.values(), key=lambda attempt: attempt.number))
 
 
-def _attempts(home: Path) -> dict[int, Attempt]:
+def _read_attempts(home: Path) -> dict[int, Attempt]:
     job = read_json(home / "job.json")
     devices = int(job["world"])
     newest = newest_attempt(home, int(job["attempt"]))
-    under_way = None if closed(home, newest) else newest
-    well = from_json(Outcome, read_json(home / "outcome.json") if finished(home) else {})
+    running = None if closed(home, newest) else newest
+    outcome = from_json(Outcome, read_json(home / "outcome.json") if finished(home) else {})
     by_number: dict[int, Attempt] = {}
     unclosed = set()
     for number in range(1, newest + 1):
-        if number == well.attempt:
-            launches = (began for _, began, _ in _by_its_lines(home, {number}))
-            began = read_tail(home, 0, number).launched or next(launches, None) or well.started
-            by_number[number] = Attempt(number, devices, began, well.ended, well=True)
+        if number == outcome.attempt:
+            launches = (began for _, began, _ in _times_from_lines(home, {number}))
+            began = read_tail(home, 0, number).launched or next(launches, None) or outcome.started
+            by_number[number] = Attempt(number, devices, began, outcome.ended, succeeded=True)
             continue
         path = home / f"failure-{number}.json"
         failure = from_json(Failure, read_json(path) if path.exists() else {})
         if failure.started is not None and failure.ended is not None:
-            by_number[number] = Attempt(number, devices, failure.started, failure.ended, well=False)
-        elif number != under_way:
+            began, ended = failure.started, failure.ended
+            by_number[number] = Attempt(number, devices, began, ended, succeeded=False)
+        elif number != running:
             unclosed.add(number)
-    for number, began, ended in _by_its_lines(home, unclosed) if unclosed else ():
-        by_number[number] = Attempt(number, devices, began, ended, well=False)
+    for number, began, ended in _times_from_lines(home, unclosed) if unclosed else ():
+        by_number[number] = Attempt(number, devices, began, ended, succeeded=False)
     return by_number
 
 
-def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
-    """Yield begin and end, by rank 0's lines, of preempted or repeated attempts (no outcome)."""
+def _times_from_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
+    """Yield number, begin and end of these attempts, from the lines of rank 0.
+
+    Attempts that were preempted or repeated have no outcome or failure file.
+    """
     began: dict[int, float] = {}
-    reached: dict[int, float] = {}
+    reached: dict[int, float] = {}  # The latest time of each attempt.
     for line in read_lines(rank_file(home, 0)):
         number = line.get("attempt", 0)
         if number not in numbers:
@@ -86,21 +89,20 @@ def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, f
             began[number] = reached[number] = float(launched)
         if "steps" in line:
             reached[number] += line["seconds"]
-        later = (line.get(key) for key in ("end", "at", "ended"))
-        reached[number] = max(reached[number], *(at for at in later if at is not None), 0.0)
+        times = (line.get(key) for key in ("end", "at", "ended"))
+        reached[number] = max(reached[number], *(at for at in times if at is not None), 0.0)
     for number, start in began.items():
         yield number, start, reached[number]
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationShare:
-    """One run's time in an allocation; meanwhile all devices of the allocation were paid for."""
+    """One run's time in an allocation, in which all devices of the allocation were paid for."""
 
     job: str
     run: str
     devices: int
-    allocation_devices: int
-    """``of`` in the file."""
+    allocation_devices: int  # ``of`` in the file.
     began: float
     ended: float
 
@@ -111,7 +113,7 @@ class AllocationShare:
 
     @property
     def idle(self) -> float:
-        """Device-hours in which devices were idle."""
+        """Device-hours of the devices that this run did not use."""
         return (self.allocation_devices - self.devices) * (self.ended - self.began) / 3600
 
 
@@ -119,13 +121,13 @@ def allocation_shares(folder: Path) -> tuple[AllocationShare, ...]:
     """Return each run's share of the allocations of a study; empty if each run had its own."""
     complete = []
     for line in read_lines(folder / ALLOCATION_LOG):
-        with suppress(KeyError, TypeError):  # A line that lacks something.
+        with suppress(KeyError, TypeError):  # An incomplete line.
             complete.append(AllocationShare(allocation_devices=line.pop("of"), **line))
     return tuple(complete)
 
 
 def bought(folder: Path) -> float:
-    """Return the device-hours that a study's folder has cost: failed, outdated and idle too."""
+    """Return the device-hours paid for a study: also for failed and outdated runs, and idle."""
     paid = (
         attempt.device_hours
         for path in folder.glob("*/job.json")

@@ -1,4 +1,4 @@
-"""Do ranks that hold parts of one model share their batches? Then each batch counts once."""
+"""Find out whether ranks that hold parts of one model share batches: a shared one counts once."""
 
 from collections.abc import Sequence
 
@@ -8,23 +8,23 @@ SHARED_SAMPLES_COUNTED_ONCE = (
     "ranks that hold parts of one model read the same samples: those count once"
 )
 UNCLEAR = (
-    "the model is split over ranks, and it was not seen whether they share their samples: these "
+    "the model is split over ranks, and it is unknown whether they share their samples: these "
     "may be counted several times; give each rank's part of a batch"
 )
 
 Part = tuple[int, int]
-"""A rank's index among those that share its batches, and how many they are."""
+"""A rank's index among the ranks that share its batches, and the number of these ranks."""
 
 
 def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
-    """Return each rank's part of its batches, from what all ranks noted; (0, 1) if unclear.
+    """Return each rank's part of its batches, from the facts of all ranks; (0, 1) if unclear.
 
     >>> tensor_parallel = ProgramFacts(split=True, has_loader=True, batch_digests=["a", "b"])
     >>> parts([tensor_parallel, tensor_parallel])
     [(0, 2), (1, 2)]
     """
-    by_rank = [batches(rank) for rank in facts]
-    if not _split(facts) or None in by_rank:
+    by_rank = [batches(rank_facts) for rank_facts in facts]
+    if not _is_model_split(facts) or None in by_rank:
         return [(0, 1)] * len(facts)
     return [
         (by_rank[:rank].count(digests), by_rank.count(digests))
@@ -33,24 +33,25 @@ def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
 
 
 def unclear(facts: Sequence[ProgramFacts]) -> bool:
-    """Return whether ranks that hold parts of one model may share batches, unseen."""
-    if len(facts) < 2 or not _split(facts):
+    """Return whether it is unknown if ranks that hold parts of one model share batches."""
+    if len(facts) < 2 or not _is_model_split(facts):
         return False
-    loaded = all(rank.has_loader for rank in facts)
-    # A later stage of a pipeline gets activations, and no samples.
-    stages = len({rank.weights and rank.weights.shapes for rank in facts}) > 1
+    all_have_loader = all(rank_facts.has_loader for rank_facts in facts)
+    # The stages of a pipeline differ in shapes; a later one gets activations instead of samples.
+    shapes = {rank_facts.weights and rank_facts.weights.shapes for rank_facts in facts}
     none_shared = all(part_count == 1 for _, part_count in parts(facts))
-    return None in map(batches, facts) or (none_shared and stages and not loaded)
+    is_pipeline = none_shared and len(shapes) > 1 and not all_have_loader
+    return None in map(batches, facts) or is_pipeline
 
 
 def batches(facts: ProgramFacts) -> tuple[str, ...] | None:
     """Return digests of a rank's first batches; None if they do not identify the batches."""
-    every = facts.batch_digests or ()
-    digests = tuple(digest for digest in every if digest)
-    # Without a loader, one tensor for all steps may be no batch (positions, for example).
-    distinct = len(digests) == len(every) > 0 and (facts.has_loader or len(set(digests)) > 1)
-    return digests if distinct else None
+    noted = facts.batch_digests or ()
+    digests = tuple(digest for digest in noted if digest)
+    # Without a loader, the same tensor in all steps may be no batch (positions, for example).
+    identified = len(digests) == len(noted) > 0 and (facts.has_loader or len(set(digests)) > 1)
+    return digests if identified else None
 
 
-def _split(facts: Sequence[ProgramFacts]) -> bool:
-    return any(rank.split for rank in facts)
+def _is_model_split(facts: Sequence[ProgramFacts]) -> bool:
+    return any(rank_facts.split for rank_facts in facts)

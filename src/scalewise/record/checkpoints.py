@@ -1,12 +1,12 @@
-"""Where a run keeps its checkpoints, and which of them is whole.
+"""Find a run's checkpoints, and check whether they are complete and undamaged.
 
 checkpoints/step-000000120/
-    checkpoint.json    where the training stood: written first
+    checkpoint.json    the training's progress; written first
     __0_0.distcp …     each rank's part
-    .metadata          which tensor lies where
-    checksums.json     size and checksum of every other file: written last
+    .metadata          which tensor is in which file
+    checksums.json     size and checksum of every other file; written last
 
-A checkpoint of an earlier scalewise promises no checksums: it is read unchecked.
+Checkpoints of early versions of scalewise have no checksums, and are read unchecked.
 """
 
 import hashlib
@@ -30,18 +30,18 @@ LEAVE = "leave"
 """The file in a run's folder that asks its ranks to write a checkpoint and stop."""
 STATE = "checkpoint.json"
 METADATA = ".metadata"
-"""PyTorch's own index of the tensors, and the last file that it writes."""
+"""PyTorch's own index of the tensors; it writes this file last."""
 CHECKSUMS = "checksums.json"
 DAMAGED_PREFIX = "damaged-"
 READ_BYTES = 1 << 20
 """Bytes that are read at a time for a checksum."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a JSON file of another shape raises."""
+"""The exceptions of reading a JSON file with unexpected content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a training stood, and whose it was."""
+    """The progress of a training at a checkpoint, and the settings that it must resume with."""
 
     step: int
     """Optimizer steps done."""
@@ -50,31 +50,35 @@ class Progress:
     """Steps done in this pass over the data."""
     global_batch: int
     layout: Mapping[str, Any]
-    """How the devices shared the work: only the same one resumes bit by bit."""
+    """How the work was split over devices; only the same layout resumes bit by bit."""
     workload: str
     options: Mapping[str, Any]
     optimizer: str = ""
     scaler: Mapping[str, float] | None = None
+    """The state of the gradient scaler, if there is one."""
 
-    def done(self, spec: RunSpec, per_pass: int) -> tuple[int, int]:
-        """Return the steps done for a run, and in this pass: by samples, if the batch is another.
+    def steps_done(self, spec: RunSpec, steps_per_epoch: int) -> tuple[int, int]:
+        """Return the steps that a run need not repeat, in total and in the current epoch.
 
-        >>> stood = Progress(step=25, epoch=2, place=5, global_batch=64, layout={},
-        ...                  workload="mlp", options={})
+        With another global batch, the same samples are another number of steps.
+
+        >>> progress = Progress(step=25, epoch=2, place=5, global_batch=64, layout={},
+        ...                     workload="mlp", options={})
         >>> run = {"topology": "1x1", "workload": "mlp", "batch": 32, "epochs": 3}
-        >>> stood.done(RunSpec.from_dict(run), per_pass=20)
+        >>> progress.steps_done(RunSpec.from_dict(run), steps_per_epoch=20)
         (50, 10)
-        >>> stood.done(RunSpec.from_dict({**run, "batch": 64}), per_pass=3)  # Of less data.
+        >>> less_data = RunSpec.from_dict({**run, "batch": 64})
+        >>> progress.steps_done(less_data, steps_per_epoch=3)
         (25, 3)
         """
         if spec.global_batch == self.global_batch:
-            return self.step, min(per_pass, self.place)
-        place = min(per_pass, self.place * self.global_batch // spec.global_batch)
-        return self.step if spec.steps else self.epoch * per_pass + place, place
+            return self.step, min(steps_per_epoch, self.place)
+        place = min(steps_per_epoch, self.place * self.global_batch // spec.global_batch)
+        return self.step if spec.steps else self.epoch * steps_per_epoch + place, place
 
 
 def layout_of(spec: RunSpec) -> dict[str, Any]:
-    """Return what decides which rank holds what, and draws which chance."""
+    """Return the settings that decide what each rank holds and which random numbers it draws."""
     names = ("strategy", "batch", "accumulate", "pipeline_schedule")
     return {
         "world": spec.topology.world,
@@ -94,25 +98,25 @@ def step_of(checkpoint: Path) -> int | None:
     >>> step_of(Path("checkpoints/step-000000120")), step_of(Path("step-000000120.bak"))
     (120, None)
     """
-    named = re.fullmatch(r"step-(\d+)", checkpoint.name)
-    return int(named[1]) if named else None
+    match = re.fullmatch(r"step-(\d+)", checkpoint.name)
+    return int(match[1]) if match else None
 
 
 def written(folder: Path) -> list[Path]:
-    """Return the checkpoints that were written to their end, oldest first; damaged ones too."""
+    """Return the checkpoints that were completely written, oldest first, even if damaged later."""
     return sorted(
         path for path in folder.glob("step-*") if step_of(path) is not None and _was_written(path)
     )
 
 
-def whole(folder: Path) -> list[Path]:
-    """Return the checkpoints that have every file in its size, oldest first."""
+def complete(folder: Path) -> list[Path]:
+    """Return the checkpoints whose files all exist with the right size, oldest first."""
     return [path for path in written(folder) if not size_damage(path)]
 
 
-def clear(folder: Path, keep: int, needed: Path | None = None) -> None:
+def remove_old(folder: Path, keep: int, needed: Path | None = None) -> None:
     """Remove unfinished checkpoints, and all but the newest ``keep`` and the ``needed`` one."""
-    # Not by sizes: a shared file system may tell of another node's files late.
+    # Sizes are not checked: a shared file system may show files of another node late.
     finished = [path for path in written(folder) if not _lacks_checksums(path)]
     for path in folder.glob("step-*"):
         if step_of(path) is not None and path not in (*finished[-keep:], needed):
@@ -120,7 +124,7 @@ def clear(folder: Path, keep: int, needed: Path | None = None) -> None:
 
 
 def set_aside(checkpoint: Path) -> None:
-    """Rename a damaged checkpoint, so that it neither counts as one nor is lost."""
+    """Rename a damaged checkpoint, so that it is not read again but not lost either."""
     aside = checkpoint.with_name(f"{DAMAGED_PREFIX}{checkpoint.name}")
     shutil.rmtree(aside, ignore_errors=True)
     with suppress(OSError):
@@ -128,46 +132,46 @@ def set_aside(checkpoint: Path) -> None:
 
 
 def candidates(path: Path) -> list[Path]:
-    """Return the checkpoints of a run's folder, oldest first, or the one that is named itself."""
+    """Return the checkpoints in a run's folder, oldest first; ``path`` itself, if it is one."""
     if is_checkpoint(path):
         return [path]
     checkpoints = written(path / FOLDER) or written(path)
     if not checkpoints:
         raise SpecError(
-            f"there is no whole checkpoint in {path}",
-            hint="name a run's folder, runs/STUDY/RUN; checkpoint_every makes a run keep some",
+            f"there is no complete checkpoint in {path}",
+            hint="name a run's folder, runs/STUDY/RUN; checkpoint_every makes a run write some",
         )
     return checkpoints
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Say whether a folder is a checkpoint, or what is left of one."""
+    """Return whether a folder is a checkpoint, or an incomplete one."""
     return _was_written(folder) or (folder / STATE).exists()
 
 
 def find(source: Path) -> Path:
-    """Return the newest of ``candidates`` with every file in its size; contents are not read."""
+    """Return the newest of ``candidates`` whose files have the right sizes; no file is read."""
     damaged: dict[Path, str] = {}
     for path in reversed(candidates(source)):
         problem = resume_damage(path)
         if not problem:
             return path
         damaged[path] = problem
-    raise none_whole(damaged)
+    raise all_damaged(damaged)
 
 
-def none_whole(damaged: Mapping[Path, str]) -> SpecError:
-    """Return the error for a user who names checkpoints all of which are damaged."""
+def all_damaged(damaged: Mapping[Path, str]) -> SpecError:
+    """Return the error for ``resume`` if every checkpoint is damaged; the newest comes first."""
     path, problem = next(iter(damaged.items()))
     return SpecError(
         f"{path} is damaged: {problem}"
-        + (", and no older one there is whole" if len(damaged) > 1 else ""),
+        + (", and so are all older ones there" if len(damaged) > 1 else ""),
         hint="name another checkpoint, or leave resume out",
     )
 
 
 def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[str]:
-    """Return a sentence for each damaged checkpoint, with the one that was taken instead.
+    """Return a sentence for each damaged checkpoint, with the one that was used instead.
 
     >>> describe_damage({Path("r/checkpoints/step-020"): "a is missing"}, Path("step-010"))
     ['checkpoint step-020 is damaged (a is missing): resumed from step-010']
@@ -213,16 +217,16 @@ def size_damage(checkpoint: Path) -> str:
         if (checkpoint / STATE).exists():
             step, written_at = step_of(checkpoint), read_progress(checkpoint).step
             if step not in (None, written_at):
-                return f"{STATE} is of step {written_at}"
+                return f"{STATE} is of another step, {written_at}"
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
     except (RecordError, *_MALFORMED):
-        return f"{CHECKSUMS} or {STATE} is not what was written"
+        return f"{CHECKSUMS} or {STATE} was changed"
     return ""
 
 
 def resume_damage(checkpoint: Path) -> str:
-    """Return why no training can resume from a checkpoint, by names, sizes and progress."""
+    """Return why no training can resume from a checkpoint (file contents are not compared)."""
     problem = size_damage(checkpoint)
     if problem or (checkpoint / STATE).exists():
         return problem
@@ -238,11 +242,11 @@ def content_damage(
             return ""
         for name, entry in sorted(_read_checksums(checkpoint).items())[rank::ranks]:
             if checksum(checkpoint / name, tick) != entry:
-                return f"{name} has another content than was written"
+                return f"{name} was changed"
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
     except _MALFORMED:
-        return f"{CHECKSUMS} is not what was written"
+        return f"{CHECKSUMS} was changed"
     return ""
 
 
@@ -260,28 +264,28 @@ def _unreadable(problem: OSError, checkpoint: Path) -> str:
 def _was_written(checkpoint: Path) -> bool:
     try:
         return (checkpoint / METADATA).exists() or (checkpoint / CHECKSUMS).exists()
-    except OSError:  # A folder without permission to look into it: damage, to be told.
+    except OSError:  # The folder may not be searched: it counts as a damaged checkpoint.
         return True
 
 
 def _lacks_checksums(checkpoint: Path) -> bool:
-    """Say whether a checkpoint promises checksums and has none."""
+    """Return whether checksums are missing that the checkpoint should have."""
     try:
         if (checkpoint / CHECKSUMS).exists():
             return False
         values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
         return bool(values.get("checksums") == CHECKSUMS)
     except (OSError, *_MALFORMED):
-        return False  # Not of scalewise, or of an earlier one.
+        return False  # Not written by scalewise, or by an early version.
 
 
 def write_progress(checkpoint: Path, progress: Progress) -> None:
-    """Write where the training stands: the first file of a checkpoint."""
+    """Write the training's progress: the first file of a checkpoint."""
     write_json(checkpoint / STATE, {**asdict(progress), "checksums": CHECKSUMS})
 
 
 def read_progress(checkpoint: Path) -> Progress:
-    """Return where the training stood at a checkpoint."""
+    """Return the training's progress at a checkpoint."""
     try:
         values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
         values.pop("schema")
@@ -292,20 +296,20 @@ def read_progress(checkpoint: Path) -> Progress:
 
 
 def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, Any]) -> None:
-    """Refuse to go on from the checkpoint of another workload, other options or optimizer."""
+    """Refuse to resume from the checkpoint of another workload, other options or optimizer."""
     progress = read_progress(checkpoint)
     if progress.optimizer not in ("", spec.optimizer):
         raise SpecError(
-            f"{checkpoint} was written with {progress.optimizer}, and this run's optimizer is "
+            f"{checkpoint} was written with {progress.optimizer}, but this run's optimizer is "
             f"{spec.optimizer}",
             hint=f'write optimizer = "{progress.optimizer}", or leave resume out',
         )
-    mine = {"workload": spec.workload, **options}
-    theirs = {"workload": progress.workload, **progress.options}
-    if mine != theirs:
-        other = next(key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key))
+    own = {"workload": spec.workload, **options}
+    saved = {"workload": progress.workload, **progress.options}
+    if own != saved:
+        key = next(key for key in {**own, **saved} if own.get(key) != saved.get(key))
         raise SpecError(
-            f"{checkpoint} is of another model: its {other} is {theirs.get(other)!r}, "
-            f"and this run's {mine.get(other)!r}",
-            hint="go on with the same workload and options, or leave resume out",
+            f"{checkpoint} is of another model: its {key} is {saved.get(key)!r}, "
+            f"and this run's is {own.get(key)!r}",
+            hint="resume with the same workload and options, or leave resume out",
         )

@@ -26,19 +26,20 @@ def close(  # noqa: PLR0913 - all that a launcher may know
 ) -> str:
     """Close the attempt; return an empty string if it succeeded, else why it failed.
 
-    ``ended`` is when the last process was seen to end; None means the last rank's own time.
-    ``reason``: why the launcher ended the run; ``launched``: for ranks that recorded no launch.
+    ``ended``: when the launcher saw the last process end; None: the time that ranks recorded.
+    ``reason``: why the launcher ended the run. ``killed`` and ``exits``: signals and exit codes by
+    process id. ``launched``: the time of the launch, used if no rank recorded it.
     """
     ends = ProcessEnds(killed or {}, exits or {})
     tails = [read_tail(folder, rank, attempt) for rank in range(world)]
-    fault = _rivalry(folder, attempt, tails) or program_fault(tails, world, ends)
+    fault = _rival_fault(folder, attempt, tails) or program_fault(tails, world, ends)
     lost = {rank for tail in tails if tail.ended for rank in tail.end.lost_ranks}
     if all(tail.ended or tail.rank in lost for tail in tails) and not fault:
         _write_outcome(folder, attempt, tails, ended, lost)
         return ""
     cause = _cause(folder, tails, ends, reason, fault)
     started = min((at for tail in tails if (at := tail.launched)), default=launched)
-    if ended is None:  # The last time at which the run wrote something.
+    if ended is None:  # Use the last time at which the run wrote something.
         files = [folder / "log.txt", *(rank_file(folder, rank) for rank in range(world))]
         ended = max((path.stat().st_mtime for path in files if path.exists()), default=None)
     rank, host = (cause.tail.rank, cause.tail.notes.host) if cause.tail else (None, None)
@@ -51,13 +52,13 @@ def _write_outcome(
     folder: Path, attempt: int, tails: Sequence[RankTail], ended: float | None, lost: set[int]
 ) -> None:
     lines = [tail.end for tail in tails if tail.ended]
-    unseen = ended is None or any(line.simulated for line in lines)
+    use_rank_times = ended is None or any(line.simulated for line in lines)
     write_json(
         folder / "outcome.json",
         {
             "attempt": attempt,
             "started": min(line.launched or 0.0 for line in lines),
-            "ended": max(line.ended or 0.0 for line in lines) if unseen else ended,
+            "ended": max(line.ended or 0.0 for line in lines) if use_rank_times else ended,
             "ranks": len(tails),
             **({"lost": sorted(lost)} if lost else {}),
         },
@@ -67,16 +68,16 @@ def _write_outcome(
 def _cause(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds, reason: str, fault: str
 ) -> Cause:
-    """Return why the attempt failed, with the end of the log where that may say more."""
+    """Return why the attempt failed, with the end of the log if that may say more."""
     left_after = [tail.end.left_after_step for tail in tails]
     if tails and None not in left_after and not fault:
         fault = f"a stop was requested: it ended after step {left_after[0]} with a checkpoint"
     if reason or fault:
         unfinished = [tail for tail in tails if tail.lines and not tail.ended]
-        only = unfinished[0] if len(unfinished) == 1 else None
+        only_unfinished = unfinished[0] if len(unfinished) == 1 else None
         lines = own_lines(folder) if ends.codes and not reason else []
         more = f"; the log ends: {lines[-1].strip()}" if lines else ""
-        return Cause((reason or fault) + more, only)
+        return Cause((reason or fault) + more, only_unfinished)
     cause = find_cause(folder, tails, ends)
     if cause.names_reason:
         return cause
@@ -100,8 +101,8 @@ def rivals(folder: Path, attempt: int) -> Path:
     return folder / "rivals" / str(attempt)
 
 
-def _rivalry(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
-    """Return how many processes of a program trained as one rank, if more than one did."""
+def _rival_fault(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
+    """Return what is wrong if several processes of a program trained as one rank; else empty."""
     notes = rivals(folder, attempt)
     names = sorted(path.name for path in notes.iterdir()) if notes.exists() else []
     if not names or any("failed" in tail.last for tail in tails):

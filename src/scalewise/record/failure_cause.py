@@ -1,4 +1,4 @@
-"""Why an attempt failed: the rank that failed first, and one sentence."""
+"""Find out why an attempt failed: the rank that failed first, and one sentence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Cause:
     tail: RankTail | None = None
     """The last lines of the rank that failed first; None if it is unknown."""
     names_reason: bool = True
-    """Whether the sentence has the reason; else the last line of the log may help."""
+    """Whether the sentence gives the reason; if not, the last line of the log may help."""
 
 
 @dataclass(frozen=True)
@@ -48,30 +48,30 @@ class ProcessEnds:
 
 def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> str:
     """Return what is wrong with a user's program whose ranks all ended; empty if it is correct."""
-    lines = [tail.end for tail in tails if tail.ended and tail.end.watched]
+    rank_ends = [tail.end for tail in tails if tail.ended and tail.end.watched]
     never_began = sum(not tail.lines for tail in tails)
-    died = ends.codes or ends.signals
-    if lines and not died and len(lines) + never_began == len(tails) and lines[0].trains_alone:
+    none_failed = len(rank_ends) + never_began == len(tails) and not (ends.codes or ends.signals)
+    if rank_ends and none_failed and rank_ends[0].trains_alone:
         return NOT_DISTRIBUTED
-    if len(lines) < len(tails):
+    if len(rank_ends) < len(tails):
         return ""
-    ranks, devices = max(line.world for line in lines), lines[0].devices or 0
-    requested = lines[0].requested_devices
+    ranks, devices = max(end.world for end in rank_ends), rank_ends[0].devices or 0
+    requested = rank_ends[0].requested_devices
     if ranks > world:
-        return f"the program made {ranks} ranks of its own where {world} were asked for"
+        return f"the program started {ranks} ranks, but {world} were requested"
     if requested is not None and devices > requested:
-        return f"the program took {devices} devices of its own where {requested} were asked for"
-    if any(line.trains_alone for line in lines):
+        return f"the program used {devices} devices, but {requested} were requested"
+    if any(end.trains_alone for end in rank_ends):
         return NOT_DISTRIBUTED
     if ends.codes:
         return f"the program ended with code {ends.first_code}"
-    if not any(line.steps for line in lines):
-        return "the program took no training step that could be seen"
+    if not any(end.steps for end in rank_ends):
+        return "no training step of the program was observed"
     return ""
 
 
 def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
-    """Return the rank that failed first, and how."""
+    """Return the rank that failed first, and why; the first of these functions that finds one."""
     return (
         _killed_before_first_line(folder, tails, ends)
         or _died_silently(tails, ends)
@@ -83,13 +83,13 @@ def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Ca
 def _killed_before_first_line(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds
 ) -> Cause | None:
-    """Return the rank that the first signal ended, if it had written no line."""
+    """Return the rank that the first signal killed, if it had written no line."""
     # Only the first signal counts: losing that process may kill the others.
     pid, name = next(iter(ends.signals.items()), (None, ""))
     if pid is None or any(tail.notes.pid == pid for tail in tails):
         return None
     raised = any(tail.failure_kind not in (None, "terminated") for tail in tails)
-    if raised and name in ("SIGTERM", "SIGABRT"):  # A lost rank often ends the others so.
+    if raised and name in ("SIGTERM", "SIGABRT"):  # Often a consequence of a failed rank.
         return None
     silent = [tail for tail in tails if not tail.lines]
     rank = ranks_by_pid(folder).get(pid, silent[0].rank if len(silent) == 1 else None)
@@ -104,18 +104,18 @@ def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None
     unfinished = [tail for tail in tails if tail.lines and not tail.ended]
     silent = [tail for tail in unfinished if "failed" not in tail.last]
     if any(tail.notes.watched for tail in unfinished) and len(silent) < len(unfinished):
-        # A program's ranks do not catch the SIGTERM that torchrun ends the others with.
+        # After a failure torchrun ends the other ranks by SIGTERM, which they do not catch.
         silent = [tail for tail in silent if ends.signal_of(tail) not in (None, "SIGTERM")]
     if not silent:
         return None
-    # Losing one rank may kill the next: the first that was seen to die is the cause.
+    # Losing one rank may kill the next: the first whose end was observed is the cause.
     order = {pid: index for index, pid in enumerate(ends.signals)}
     first = min(silent, key=lambda tail: order.get(tail.notes.pid or 0, len(order)))
     signal, code = ends.signal_of(first), ends.code_of(first)
     if signal:
         ended = f"was killed by {signal}"
     else:
-        ended = f"ended with {_exit_code(code)}" if code else "died without a word"
+        ended = f"ended with {_exit_code(code)}" if code else "ended without an error message"
     reason = usual_reason(signal or "")
     has_reason = bool(ends.signals)
     return Cause(f"{_rank_name(first)} {ended} {first.position}{reason}", first, has_reason)
@@ -125,13 +125,13 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
     """Return the first of the ranks that recorded their own failure."""
     failed = [tail for tail in tails if tail.failure_kind]
     if any(not tail.lines for tail in tails):
-        # Ranks that were told to end are not the cause where another has not even begun.
+        # Ranks that got SIGTERM are not the cause if another rank has not even begun.
         failed = [tail for tail in failed if tail.failure_kind != "terminated"]
     if not failed:
         return None
 
     def blame_order(tail: RankTail) -> tuple[bool, int, int, float]:
-        """Of the ranks that hang, the one that is behind comes first."""
+        """Sort by time of failure; of stalled ranks the one behind first, terminated ones last."""
         stall = tail.notes.stall if tail.failure_kind == "stalled" else None
         behind = (stall.steps, stall.laps) if stall else (-1, -1)
         return tail.failure_kind == "terminated", *behind, tail.last["at"]
@@ -139,11 +139,12 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
     failed.sort(key=blame_order)
     first = failed[0]
     if first.failure_kind == "stalled" and first.notes.stall:
-        # One that hangs in its own code says so; one whose process or node is stopped cannot.
+        # A rank that hangs in its own code records a stall; a stopped process or node cannot.
         terminated = (tail for tail in failed if tail.failure_kind == "terminated")
         if stopped := next((tail for tail in terminated if not tail.notes.stall), None):
             waited = f"the others waited {first.notes.stall.seconds:.0f} s"
-            return Cause(f"{_rank_name(stopped)} stood still {stopped.position}: {waited}", stopped)
+            position = f"made no progress {stopped.position}"
+            return Cause(f"{_rank_name(stopped)} {position}: {waited}", stopped)
     code = ends.code_of(first)
     ended = f" (code {code})" if code and first.notes.watched else ""
     sentence = f"{_rank_name(first)} failed {first.position}: {first.last['failed']}{ended}"
@@ -160,12 +161,12 @@ def _never_began(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
         return Cause(sentence, None, has_reason)
     terminated = next((tail for tail in tails if tail.failure_kind == "terminated"), None)
     also = f", and rank {terminated.rank} was {terminated.last['failed']}" if terminated else ""
-    sentence = f"rank {silent[0].rank} left no word{also}{'; ' if code else ''}{code}"
+    sentence = f"rank {silent[0].rank} wrote nothing{also}{'; ' if code else ''}{code}"
     return Cause(sentence, silent[0], has_reason)
 
 
 def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
-    """Say which rank of a program ended its loop early, so that the failed rank waited for it."""
+    """Return which rank of a program ended its loop early, so that the failed one waited for it."""
     for tail in tails:
         if not (tail.ended and tail.end.watched and failed.notes.steps):
             continue
@@ -178,7 +179,7 @@ def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
 
 
 def _exit_code(code: int) -> str:
-    """Return an exit code in words; a shell adds 128 to the signal that ended its command.
+    """Return an exit code with the signal it stands for: a shell adds 128 to the signal's number.
 
     >>> _exit_code(3), _exit_code(137)
     ('code 3', 'code 137: SIGKILL (often out of memory)')

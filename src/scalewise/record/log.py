@@ -1,4 +1,4 @@
-"""Read a run's log: what its program printed, without the lines of torchrun."""
+"""Read a run's log: the program's own lines, and how torchrun and Slurm say that it ended."""
 
 import json
 import re
@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 OURS = "scalewise: "
-"""How a line begins that scalewise itself writes into a job's log."""
+"""Prefix of the lines that scalewise itself writes into a job's log."""
 BEGINS = f"{OURS}attempt "
-"""The beginning of the line with which a job starts an attempt in its log."""
+"""Prefix of the line that a job writes into its log when it begins an attempt."""
 _SRUN = re.compile(r"(srun|slurmstepd\S*): ")
 _SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )")
-"""An error of srun itself; a line with a task's number only reports how a process ended."""
+"""An error of srun itself, not a line with a task's number: that reports how a process ended."""
 _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
-"""What Slurm writes into the log of a job that it ends; a step alone ends with its ranks."""
+"""The line that Slurm writes into the log of a job or step that it ends."""
 TRACEBACK = "Traceback (most recent call last):"
 _AGENT = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ .*torch/distributed/(elastic|launcher|run)")
 """A line of torchrun's own log."""
 _AGENT_ENDS = re.compile(r"torch\.distributed\.elastic\.\S+\.(ChildFailedError|SignalException)\b")
 """The last line of torchrun's own traceback after a process has failed."""
 _RULE = re.compile(r"={20,}$")
+"""A horizontal line in torchrun's list of failures."""
 
 
 def all_lines(folder: Path) -> list[str]:
@@ -44,40 +45,41 @@ def _read_text(log: Path, start: int) -> str:
 
 
 def own_lines(folder: Path) -> list[str]:
-    """Return the program's own lines: without torchrun's log."""
+    """Return the program's own lines, without those of torchrun."""
     lines = all_lines(folder)
     own: list[str] = []
-    at = 0
-    while at < len(lines):
-        end = _end(lines, at) if lines[at].endswith(TRACEBACK) else at + 1
+    start = 0
+    while start < len(lines):
+        is_traceback = lines[start].endswith(TRACEBACK)
+        end = _traceback_end(lines, start) if is_traceback else start + 1
         if _AGENT_ENDS.match(lines[end - 1]):
             # torchrun's list of failures follows, between two rules.
             if end < len(lines) and _RULE.match(lines[end]):
-                closing = (k for k in range(end + 1, len(lines)) if _RULE.match(lines[k]))
+                closing = (i for i in range(end + 1, len(lines)) if _RULE.match(lines[i]))
                 end = next(closing, len(lines) - 1) + 1
-        elif not _AGENT.match(lines[at]):
-            own += lines[at:end]
-        at = end
+        elif not _AGENT.match(lines[start]):
+            own += lines[start:end]
+        start = end
     return own
 
 
 def last_line(folder: Path) -> str:
-    """Return the most telling last line: an error of srun, else the program's, else any."""
+    """Return the line that explains most: the first error of srun, or the program's last line."""
     if not (folder / "log.txt").exists():
-        return "they left none"
+        return "(there is no log)"
     lines = own_lines(folder) or all_lines(folder)
-    programs = [line for line in lines if not _SRUN.match(line)]
-    reasons = [line for line in lines if _SRUN_REASON.match(line)]
-    candidates = reasons[:1] or programs[-1:] or lines[-1:]
-    return candidates[0].strip() if candidates else "it is empty"
+    program_lines = [line for line in lines if not _SRUN.match(line)]
+    srun_errors = [line for line in lines if _SRUN_REASON.match(line)]
+    candidates = srun_errors[:1] or program_lines[-1:] or lines[-1:]
+    return candidates[0].strip() if candidates else "(it is empty)"
 
 
 def first_traceback(lines: Sequence[str], message: str = "") -> str:
-    """Return the first traceback; ``message`` shows where its message of several lines ends."""
-    start = next((k for k, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
+    """Return the first traceback; ``message`` is its error's, whose later lines are included."""
+    start = next((i for i, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
     if start is None:
         return ""
-    end = _end(lines, start)
+    end = _traceback_end(lines, start)
     margin = len(lines[start]) - len(TRACEBACK)
     for line in filter(str.strip, message.split("\n")[1:]):
         if end >= len(lines) or not line.startswith(lines[end][margin:]):
@@ -86,7 +88,7 @@ def first_traceback(lines: Sequence[str], message: str = "") -> str:
     return "\n".join(lines[start:end])
 
 
-def start_in(log: Path, attempt: int) -> int:
+def attempt_offset(log: Path, attempt: int) -> int:
     """Return the byte at which an attempt begins in the log; a job may have several attempts."""
     try:
         return max(0, log.read_bytes().rfind(f"{BEGINS}{attempt} on ".encode()))
@@ -94,12 +96,12 @@ def start_in(log: Path, attempt: int) -> int:
         return 0
 
 
-def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
-    """Return signals and exit codes that torchrun reported, by process id, first seen first."""
+def read_process_ends(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
+    """Return the signals and exit codes that torchrun reported, by process id, in their order."""
     text = _read_text(log, start)
     failed_first = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
     signals = [(-int(code), int(pid)) for code, pid in failed_first if int(code) < 0]
-    # Then the agent ends its other processes, by SIGTERM and 30 s later by SIGKILL.
+    # After a failure the agent ends its other processes, by SIGTERM and 30 s later by SIGKILL.
     closed_by_agent = re.findall(r"Sending process (\d+) closing signal", text)
     for number, pid in re.findall(r"Signal (\d+) \(\S+\) received by PID (\d+)", text):
         sent_by_agent = failed_first and int(number) == signal.SIGTERM
@@ -142,7 +144,7 @@ def signal_name(number: int) -> str:
 
 
 def usual_reason(name: str) -> str:
-    """Return why a process usually gets a signal, in brackets; empty where that is unknown.
+    """Return why a process usually gets a signal, in brackets; empty if there is no usual reason.
 
     >>> usual_reason("SIGKILL"), usual_reason("SIGUSR1")
     (' (often out of memory)', '')
@@ -150,17 +152,17 @@ def usual_reason(name: str) -> str:
     return f" ({USUAL_REASONS[name]})" if name in USUAL_REASONS else ""
 
 
-def told_to_end(log: Path, start: int = 0) -> str:
-    """Return why Slurm ended the job or its step, if its daemons say so in the log."""
-    for what, node, reason in _CANCELLED.findall(_read_text(log, start)):
-        if what == "JOB" or reason:
+def cancel_reason(log: Path, start: int = 0) -> str:
+    """Return why Slurm ended the job or its step, if its daemons say so in the log; else empty."""
+    for scope, node, reason in _CANCELLED.findall(_read_text(log, start)):
+        if scope == "JOB" or reason:  # Without a reason, a step was ended because its ranks ended.
             due = f" due to {reason.lower()}" if reason else ""
             return f"the job on {node} was cancelled{due}"
     return ""
 
 
-def _end(lines: Sequence[str], start: int) -> int:
+def _traceback_end(lines: Sequence[str], start: int) -> int:
     """Return the index after a traceback and the first line of its message."""
     margin = len(lines[start]) - len(TRACEBACK)  # torchrun may put a rank before each line.
-    inside = (k for k in range(start + 1, len(lines)) if not lines[k][margin:].startswith(" "))
-    return next(inside, len(lines) - 1) + 1
+    unindented = (i for i in range(start + 1, len(lines)) if not lines[i][margin:].startswith(" "))
+    return next(unindented, len(lines) - 1) + 1

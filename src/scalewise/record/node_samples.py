@@ -1,4 +1,4 @@
-"""Read each machine's samples of load and power; unknown values are NaN in arrays, else None."""
+"""Read the samples of each node's load and power; unknown values are NaN in arrays, else None."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ import numpy as np
 from scalewise.errors import RecordError
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.read import Numbers, RunRecord
-from scalewise.record.study_files import newer
+from scalewise.record.study_files import newer_schema
 from scalewise.record.write import SCHEMA
 
 
@@ -27,7 +27,7 @@ class DeviceRecord:
     power_limit: float | None
     """The highest power that the device may draw, in watts."""
     utilisation: Numbers
-    """The share of time, 0 to 1, in which anything at all ran on it."""
+    """The share of time, 0 to 1, in which any kernel ran on it."""
     memory: Numbers
     power: Numbers
     clock: Numbers
@@ -35,7 +35,7 @@ class DeviceRecord:
     temperature: Numbers
     """Degrees Celsius."""
     energy: Numbers
-    """Joules, counted since its driver began."""
+    """Joules, counted since its driver was loaded."""
     own: Numbers
     """How many of the run's processes compute on it."""
     foreign: Numbers
@@ -56,21 +56,21 @@ class NodeRecord:
     cpu: Numbers
     """The busy share of all cores since the previous sample."""
     own: Numbers
-    """The share of all cores that the run's own processes took."""
+    """The share of all cores that the run's own processes used."""
     memory: Numbers
     energy: Numbers
-    """Joules of the processors, counted since the sampler began."""
+    """Joules of the processors, counted since the sampler started."""
     spent: Numbers
-    """Seconds of processor time that the sampler itself has taken."""
+    """Seconds of processor time that the sampler itself has used."""
     devices: tuple[DeviceRecord, ...]
     ahead: float | None = None
-    """Seconds by which its clock is ahead of the first node's, by the quickest answer."""
+    """Seconds by which its clock is ahead of the first node's, from the fastest reply."""
     within: float | None = None
-    """How far off that may be."""
+    """The error bound of ``ahead``, in seconds."""
 
 
 def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
-    """Return what was sampled during one attempt, one record per machine, by name."""
+    """Return the samples of one attempt: one record per machine, sorted by name."""
     nodes = []
     for path in sorted(folder.glob("node-*.jsonl")):
         try:
@@ -102,15 +102,15 @@ def _read_node(path: Path, attempt: int) -> NodeRecord | None:
             continue
         if "schema" in line:
             if line["schema"] > SCHEMA:
-                raise newer(path, line["schema"])
+                raise newer_schema(path, line["schema"])
             first, samples = line, []
-        # A clock that was set back would make times that no window can be cut from.
+        # Skip samples after a clock was set back: windows of time need increasing times.
         elif "at" in line and (not samples or line["at"] > samples[-1]["at"]):
             samples.append(line)
     if first is None:
         return None
-    compared = [(row["within"], row["ahead"]) for row in samples if "within" in row]
-    within, ahead = min(compared, default=(None, None))
+    offsets = [(row["within"], row["ahead"]) for row in samples if "within" in row]
+    within, ahead = min(offsets, default=(None, None))
     return NodeRecord(
         host=first["host"],
         interval=first["interval"],
@@ -144,5 +144,5 @@ def _device(facts: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> D
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[str, Any]:
-    """Return quantities of every sample; ``null`` and what is missing are not numbers."""
+    """Return an array for each name; ``null`` and missing values become NaN."""
     return {name: np.array([row.get(name) for row in rows], dtype=np.float64) for name in names}

@@ -1,4 +1,4 @@
-"""The last lines that a rank wrote in an attempt: how far it came, and how it ended."""
+"""Read the last lines that a rank wrote in an attempt: how far it came, and how it ended."""
 
 import json
 import math
@@ -37,7 +37,7 @@ class RankTail:
 
     @property
     def launched(self) -> float | None:
-        """When this attempt was launched: its first line or its launch span has the time."""
+        """When this attempt was launched, from its first line or its launch span."""
         for line in reversed(self.lines):
             if "launched" in line:
                 return float(line["launched"])
@@ -57,7 +57,7 @@ class RankTail:
 
     @property
     def failure_kind(self) -> str | None:
-        """How it failed: ``error``, ``stalled`` or ``terminated``; None if it recorded none."""
+        """``error``, ``stalled``, ``terminated``, ``orphaned``; None if it recorded no failure."""
         return self.last.get("kind") if "failed" in self.last else None
 
     @property
@@ -80,10 +80,10 @@ def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
     else:
         path = rank_file(folder, rank)
         if path.exists() and path.stat().st_size > TAIL_BYTES:
-            # The first line of the attempt names host and process, and lies before the tail.
-            begins = f'{{"attempt":{attempt},'.encode()
+            # The first line of the attempt, before the tail, has the host and the process id.
+            prefix = f'{{"attempt":{attempt},'.encode()
             with path.open("rb") as file:
-                lines.append(json.loads(next(line for line in file if line.startswith(begins))))
+                lines.append(json.loads(next(line for line in file if line.startswith(prefix))))
     return RankTail(rank, tuple(lines))
 
 
@@ -94,14 +94,14 @@ def newest_attempt(folder: Path, at_least: int) -> int:
 
 
 def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
-    """Return when a (requeued) job was first launched; infinity where that is not recorded."""
+    """Return when a (requeued) job was first launched; infinity if that is not recorded."""
     lines = read_lines(rank_file(folder, rank), containing=b'"launched":')
     times = (line["launched"] for line in lines if line.get("attempt", 0) >= first_attempt)
     return float(next(times, math.inf))
 
 
 def read_lines(path: Path, containing: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file's lines; none where the file cannot be read."""
+    """Yield the JSON objects of a file's lines; none if the file cannot be read."""
     try:
         with path.open("rb") as file:
             yield from parse_lines(text for text in file if containing in text)

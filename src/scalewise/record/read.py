@@ -1,4 +1,4 @@
-"""Read run folders: the attempt that succeeded; unknown keys and cut-off lines are ignored."""
+"""Read the successful attempt of a run's folder; unknown keys and cut-off lines are ignored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from scalewise.errors import RecordError
 from scalewise.record import batch_sharing
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.schema import COMMUNICATION, Outline, RankNotes
-from scalewise.record.study_files import REPEAT, newer, read_json
+from scalewise.record.study_files import REPEAT, newer_schema, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 
@@ -31,14 +31,14 @@ class Span:
     samples: int = 0
     """Samples that this rank trained on in it."""
     steps: int | None = None
-    """Optimizer steps in it, where they were counted."""
+    """Optimizer steps in it, if they were counted."""
     checkpoint_step: int | None = None
-    """The step that a checkpoint during training was taken after."""
+    """The step after which a checkpoint during training was written."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """One rank's optimizer steps, as columns; of a long run only those recorded singly."""
+    """One rank's optimizer steps, as columns; of a long run only the steps with their own entry."""
 
     index: NDArray[np.int64]
     seconds: Numbers
@@ -61,15 +61,15 @@ class Steps:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one rank did."""
+    """The measurements of one rank."""
 
     rank: int
     host: str
     spans: tuple[Span, ...]
     steps: Steps
-    """The steps to measure: without those in ``traced``."""
+    """The steps to measure, without those in ``traced``."""
     lines: tuple[Mapping[str, Any], ...]
-    """Every line of the attempt, without the columns of single steps."""
+    """Every line of the attempt, without the values of single steps."""
     traced: Steps | None = None
     """The steps that a profiler slowed down, and those around them."""
 
@@ -113,7 +113,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
         if not spec.samples_per_step:
             parts = batch_sharing.parts([rank.notes.facts for rank in ranks])
-            ranks = tuple(map(_counted_once, ranks, parts))
+            ranks = tuple(map(_with_own_samples, ranks, parts))
         return RunRecord(
             folder=folder,
             spec=spec,
@@ -127,16 +127,17 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         raise RecordError(f"{folder} is damaged: {error!r} is missing", hint=REPEAT) from error
 
 
-def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
-    """Return a rank with only its part of the samples that several ranks counted."""
+def _with_own_samples(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
+    """Return a rank with only its part of the samples that several ranks have counted."""
     index, part_count = part
     if part_count == 1:
         return rank
 
     def own(samples: Any) -> Any:
+        # The parts add up to ``samples``: the first ranks get one more if there is a remainder.
         return (samples + part_count - 1 - index) // part_count
 
-    def of_line(line: Mapping[str, Any]) -> dict[str, Any]:
+    def with_own(line: Mapping[str, Any]) -> dict[str, Any]:
         changed = dict(line)
         if isinstance(line.get("samples"), int):
             changed["samples"] = own(line["samples"])
@@ -150,13 +151,13 @@ def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
         rank,
         spans=tuple(replace(span, samples=own(span.samples)) for span in rank.spans),
         steps=replace(rank.steps, samples=own(rank.steps.samples)),
-        lines=tuple(of_line(line) for line in rank.lines),
+        lines=tuple(with_own(line) for line in rank.lines),
         traced=rank.traced and replace(rank.traced, samples=own(rank.traced.samples)),
     )
 
 
 def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
-    """Return what one rank did in one attempt; lines that were cut off are skipped."""
+    """Return what one rank recorded in one attempt; lines that were cut off are skipped."""
     path = rank_file(folder, rank)
     try:
         texts = path.read_bytes().splitlines()
@@ -166,16 +167,16 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
     for line in parse_lines(texts):
         if line.get("attempt") == attempt:
             if line.get("schema", SCHEMA) > SCHEMA:
-                raise newer(path, line["schema"])
+                raise newer_schema(path, line["schema"])
             lines.append(line)
-    for needed in ("outline", "ended"):
-        if not any(needed in line for line in lines):
-            raise RecordError(f"{path} is cut off: its line {needed!r} is missing", hint=REPEAT)
-    done = 0
+    for required in ("outline", "ended"):
+        if not any(required in line for line in lines):
+            raise RecordError(f"{path} is cut off: its line {required!r} is missing", hint=REPEAT)
+    expected = 0
     for first, end in (line["steps"] for line in lines if "steps" in line):
-        if first != done:
-            raise RecordError(f"{path} is damaged: step {done} is missing", hint=REPEAT)
-        done = end
+        if first != expected:
+            raise RecordError(f"{path} is damaged: step {expected} is missing", hint=REPEAT)
+        expected = end
     spans = tuple(
         Span(
             line["span"], line["start"], line["end"], line.get("epoch", 0),
@@ -190,17 +191,17 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
 
 
 def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
-    """Move steps from lines to columns, a tenth of the memory; return measured and traced ones."""
+    """Remove single steps from ``lines``; return measured and traced ones as (smaller) arrays."""
     parts = [(line.pop("index"), line.pop("each")) for line in lines if "each" in line]
     names = list(dict.fromkeys(name for _, columns in parts for name in columns))
 
     def column(name: str, kind: Any) -> NDArray[Any]:
-        absent = np.nan if name in COMMUNICATION else 0.0
-        values = [columns.get(name) or [absent] * len(index) for index, columns in parts]
+        default = np.nan if name in COMMUNICATION else 0.0
+        values = [columns.get(name) or [default] * len(index) for index, columns in parts]
         return np.array([value for part in values for value in part], dtype=kind)
 
     not_phases = ("seconds", "samples", "at", "traced")
-    every = Steps(
+    all_steps = Steps(
         index=np.array([number for index, _ in parts for number in index], dtype=np.int64),
         seconds=column("seconds", np.float64),
         samples=column("samples", np.int64),
@@ -208,6 +209,6 @@ def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
         at=column("at", np.float64) if "at" in names else None,
     )
     if "traced" not in names:
-        return every, None
+        return all_steps, None
     traced = column("traced", np.float64) == 1
-    return every.select(~traced), every.select(traced)
+    return all_steps.select(~traced), all_steps.select(traced)

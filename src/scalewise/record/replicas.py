@@ -1,4 +1,4 @@
-"""Compare what the ranks noted of their weights: are they still replicas of one model?"""
+"""Compare the sums of weights that ranks recorded, to see if they still train the same model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from scalewise.record.schema import ProgramFacts
 
 ROUNDING = 1e-6
-"""The relative difference of two sums of weights that is more than rounding."""
+"""The largest relative difference of two sums of weights that rounding explains."""
 NO_EXCHANGE = "no gradient was exchanged: every process trains alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """After which step the weights of which rank differ from rank 0's, and by what share."""
+    """The difference of a rank's weights from rank 0's."""
 
     step: int
+    """The step after which they were compared."""
     rank: int
     share: float
+    """Relative to the weights' absolute values."""
 
 
 def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
-    """Return how far replicas differ; None where they are equal or cannot be compared."""
+    """Return the largest difference between replicas; None if equal or not comparable."""
     if len(facts) < 2 or any(rank.split for rank in facts):
         return None
     recorded = [rank.weights for rank in facts if rank.weights]
@@ -47,7 +49,7 @@ def unsynchronised(facts: Sequence[ProgramFacts]) -> bool:
     if any(rank.exchanged is not False or rank.sharded or rank.split for rank in facts):
         return False
     batches = {tuple(rank.batch_digests or ()) for rank in facts}
-    loaded = len(facts) > 1 and all(rank.has_loader for rank in facts)
-    same = len(batches) == 1 and all(map(all, batches)) and () not in batches
-    # An exchange may go unseen: weights must differ, or be equal because the samples are.
-    return drift(facts) is not None or (loaded and same)
+    all_have_loader = len(facts) > 1 and all(rank.has_loader for rank in facts)
+    same_batches = len(batches) == 1 and all(map(all, batches)) and () not in batches
+    # An exchange may be missed: so weights must differ, or all ranks must read the same samples.
+    return drift(facts) is not None or (all_have_loader and same_batches)

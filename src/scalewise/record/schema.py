@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 def key(name: str, default: Any = None, *, kind: type | None = None) -> Any:
-    """Declare a field with the key ``name`` in the file; ``kind``: the dataclass to build of it."""
+    """Declare a field with the key ``name`` in the file; ``kind``: the dataclass of its value."""
     return field(default=default, metadata={"key": name, "kind": kind})
 
 
@@ -35,7 +35,7 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The planned work of a session, known before its first step; field names are file keys."""
+    """The planned work of a rank, known before its first step; field names are keys of the file."""
 
     epochs: int | None
     """Passes over the data; None if the run has a number of steps instead."""
@@ -46,11 +46,11 @@ class Outline:
     seen: int
     """Samples that this rank trains on per epoch; in total, if ``epochs`` is None."""
     together: int | None = None
-    """The sum of ``seen`` over ranks; None: ``seen`` is taken as equal on all ranks."""
+    """The sum of ``seen`` over ranks; None: ``seen`` is assumed to be equal on all ranks."""
     unit: str = "samples"
     parameters: int | None = None
     flops: int | None = None
-    """Operations of one sample, forward and backward; rank 0 counts them, where it can."""
+    """Operations of one sample, forward and backward; counted by rank 0, if possible."""
     uncounted: str = ""
     """Why rank 0 could not count ``flops``."""
     validation: int = 0
@@ -103,7 +103,7 @@ class Compression:
 
 @dataclass(frozen=True, slots=True)
 class GradientNoise:
-    """The gradient noise scale, in samples, with its interval."""
+    """The gradient noise scale (a critical batch size), in samples, with its interval."""
 
     scale: float | None = None
     low: float | None = None
@@ -243,7 +243,7 @@ class SkippedFiles:
 
 
 def skipped_sentence(by_rank: Iterable[SkippedFiles | None]) -> str:
-    """Say how many files the ranks of a run left out, each counted once; empty if none was.
+    """Return how many files the ranks of a run skipped, each counted once; empty if none.
 
     >>> skipped_sentence([SkippedFiles(2, ("a", "b")), None, SkippedFiles(1, ("a",))])
     'left out: 2 images that cannot be read, the first is a'
@@ -282,15 +282,15 @@ class RankNotes:
     backend: str | None = None
     threads: int | None = None
     starter: str | None = key("started")
-    """What started the ranks: torchrun, srun, mpirun …"""
+    """The program that started the ranks: torchrun, srun, mpirun …"""
     compiled_graphs: Mapping[str, int] | None = key("compiled")
     """How many graphs were ``found`` in the study's cache, and how many ``made``."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     watched: bool = key("guest", default=False)
-    """Whether the rank is of a user's program."""
+    """Whether this is a rank of a user's program."""
     outline: Outline | None = key("outline", kind=Outline)
     resumed: int | None = None
-    """Optimizer steps done before this attempt, as its checkpoint says."""
+    """Optimizer steps done before this attempt, according to its checkpoint."""
     damaged: tuple[str, ...] = ()
     """A sentence for each damaged checkpoint that was skipped."""
     steps: tuple[int, int] | None = None
@@ -395,10 +395,10 @@ class SpanKind:
     color: str
     """In plots of the complete time."""
     recurs: Recurrence
-    """How often it comes in a longer job; ``never``: only a measurement has it."""
+    """How often it comes in a longer job; ``never``: only a measured run has it."""
     lost_to: str | None
-    """The loss that a receipt (bought, useful and lost device-hours) counts it to; its JSON key,
-    for example ``looking``: time that only the measurement took. None for training.
+    """JSON key under which a receipt (bought, useful and lost device-hours) counts its time as lost,
+    for example ``looking`` for time that only the measurement needs. None for training.
     """
     precedence: int
     """If spans of a watched program's ranks overlap, the one with the lowest number counts."""
@@ -416,7 +416,7 @@ class PhaseKind:
     communicates: bool = False
     """If such a phase was not recorded, its time is unknown; other phases count as 0."""
     stands_for: tuple[str, ...] = ()
-    """Phases that this one replaces when they cannot be timed separately."""
+    """Phases that this one replaces if they cannot be timed separately."""
 
 
 EARLIER, TRAIN, SHUTDOWN = "earlier", "train", "shutdown"
@@ -452,7 +452,7 @@ SPANS = (
     SpanKind("loaders", "data loaders are timed alone", "#8DA0CB", "never", "looking", 9),
     SpanKind(SHUTDOWN, "from the last step to the end", "#7A5C3E", "once", "shutdown", 10),
 )  # fmt: skip
-"""Every span that scalewise writes, in the order of a job's life; tables and plots follow it."""
+"""Every span that scalewise writes, in the order of a job's life, as in tables and plots."""
 PHASES = (
     PhaseKind("input", "waiting for the next batch"),
     PhaseKind("forward", "the model's output, and the loss", computes=True),
@@ -496,7 +496,7 @@ def in_order_of_life(names: Iterable[str]) -> list[str]:
 
 
 def by_precedence(names: Iterable[str]) -> list[str]:
-    """Return names of spans; where several overlap, the earlier in this list counts."""
+    """Return names of spans in the order in which they count where several overlap."""
     return sorted(dict.fromkeys(names), key=lambda name: _PRECEDENCE.get(name, len(SPANS)))
 
 

@@ -12,8 +12,8 @@ from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 REPEAT = "delete the run's folder and run the study again"
 
 
-def newer(path: Path, version: int) -> NewerSchema:
-    """Return the error for a file of a newer major version."""
+def newer_schema(path: Path, version: int) -> NewerSchema:
+    """Return the error for a file with a newer major version of its schema."""
     return NewerSchema(
         f"{path} has schema {version}, and this scalewise reads up to {SCHEMA}",
         hint="upgrade scalewise",
@@ -21,7 +21,7 @@ def newer(path: Path, version: int) -> NewerSchema:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a versioned file's values."""
+    """Return the values of a JSON file with a schema version; refuse a newer version."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -34,7 +34,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(version, int):
         raise RecordError(f"{path} is damaged: it names no schema", hint=REPEAT)
     if version > SCHEMA:
-        raise newer(path, version)
+        raise newer_schema(path, version)
     return dict(values)
 
 
@@ -43,16 +43,16 @@ def read_study(folder: Path) -> StudySpec:
     if not (folder / "study.json").exists():
         what = "is not a study's folder" if folder.exists() else "does not exist"
         raise RecordError(f"{folder} {what}", hint="give the folder that `scalewise run` printed")
-    stored = _known(read_json(folder / "study.json"), STUDY_KEYS)
+    stored = _only_known(read_json(folder / "study.json"), STUDY_KEYS)
     try:
-        return StudySpec.from_dict({**stored, "run": _known(stored.get("run", {}), RUN_KEYS)})
+        return StudySpec.from_dict({**stored, "run": _only_known(stored.get("run", {}), RUN_KEYS)})
     except SpecError as bad:
         raise RecordError(
             f"{folder / 'study.json'} is damaged: {bad}", hint="run the study again"
         ) from bad
 
 
-def _known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _only_known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """Return only the known keys: a later minor version may have added others."""
     return {key: value for key, value in stored.items() if key in keys}
 

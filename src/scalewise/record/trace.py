@@ -1,4 +1,4 @@
-"""Read a rank's trace and our laps beside it, both in seconds since the first traced lap."""
+"""Read a rank's trace and our laps of the same steps, in seconds since the first of these laps."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from scalewise.record.study_files import read_json
 from scalewise.record.write import marks_file, trace_file
 
 KINDS = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
-"""The categories of events that mean work or waiting; the others repeat them."""
+"""The categories of events that show work or waiting; other events repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """What the light measurement took a stretch of a traced step for, by the host's clock."""
+    """A part of a traced step as the watcher recorded it, by the host's clock."""
 
     step: int
     name: str
@@ -53,8 +53,8 @@ def read_traces(folder: Path, ranks: int) -> tuple[Trace, ...]:
 
 
 def read_trace(folder: Path, rank: int) -> Trace:
-    """Return what one rank's trace and its laps tell."""
-    marks = read_json(marks_file(folder, rank))["laps"]
+    """Return one rank's trace with its laps."""
+    laps = read_json(marks_file(folder, rank))["laps"]
     path = trace_file(folder, rank)
     try:
         values = json.loads(gzip.decompress(path.read_bytes()))
@@ -63,7 +63,7 @@ def read_trace(folder: Path, rank: int) -> Trace:
             f"cannot read {path}: {error}",
             hint=f"run it again with {parameter('again', value=True)}",
         ) from error
-    origin = marks[0]["at"] if marks else 0.0
+    origin = laps[0]["at"] if laps else 0.0
     shift = values.get("baseTimeNanoseconds", 0) / 1e9 - origin
     return Trace(
         rank=rank,
@@ -80,6 +80,6 @@ def read_trace(folder: Path, rank: int) -> Trace:
         ),
         laps=tuple(
             Lap(item["step"], item["name"], item["at"] - origin, item["until"] - origin)
-            for item in marks
+            for item in laps
         ),
     )

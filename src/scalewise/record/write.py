@@ -17,22 +17,22 @@ SCHEMA = 1
 
 
 def rank_file(folder: Path, rank: int) -> Path:
-    """Return where ``rank`` keeps its lines."""
+    """Return the path of the lines that ``rank`` writes."""
     return folder / f"rank-{rank:05d}.jsonl"
 
 
 def trace_file(folder: Path, rank: int) -> Path:
-    """Return where the engine's own trace of ``rank`` lies."""
+    """Return the path of the framework's own trace of ``rank``."""
     return folder / f"trace-{rank:05d}.json.gz"
 
 
 def marks_file(folder: Path, rank: int) -> Path:
-    """Return where the laps of the traced steps lie."""
+    """Return the path of the laps of the traced steps."""
     return folder / f"trace-{rank:05d}.marks.json"
 
 
 def operators_file(folder: Path, rank: int) -> Path:
-    """Return where the largest operators of the traced steps lie."""
+    """Return the path of the slowest operators of the traced steps."""
     return folder / f"operators-{rank:05d}.json"
 
 
@@ -70,12 +70,12 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 class RankFile:
-    """One rank's file of JSON lines, written one by one; with ``hold`` (simulation) at the end."""
+    """One rank's file of JSON lines; if ``buffered`` (simulation), they are written at the end."""
 
-    def __init__(self, folder: Path, rank: int, attempt: int, *, hold: bool = False) -> None:
+    def __init__(self, folder: Path, rank: int, attempt: int, *, buffered: bool = False) -> None:
         self.path = rank_file(folder, rank)
         self.attempt = attempt
-        self._held: list[bytes] | None = [] if hold else None
+        self._buffer: list[bytes] | None = [] if buffered else None
         try:
             torn = False  # Whether an earlier attempt left an unfinished last line.
             if self.path.exists() and self.path.stat().st_size:
@@ -92,14 +92,14 @@ class RankFile:
     def line(self, values: Mapping[str, Any]) -> None:
         """Append one line."""
         text = _encode({"attempt": self.attempt, **values}).encode() + b"\n"
-        if self._held is None:
+        if self._buffer is None:
             self._write(text)
         else:
-            self._held.append(text)
+            self._buffer.append(text)
 
     def close(self) -> None:
-        """Write the lines that ``hold`` kept back, and close the file."""
-        self._write(b"".join(self._held or []))
+        """Write the buffered lines, and close the file."""
+        self._write(b"".join(self._buffer or []))
         os.close(self._file)
 
     def _write(self, text: bytes) -> None:

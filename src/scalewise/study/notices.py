@@ -116,7 +116,7 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
             "processes that train together call torch.distributed.init_process_group "
             "with a rank each; one of them alone can be measured"
         )
-    elif "of its own" in cause:
+    elif "were requested" in cause:
         hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
     return RunFailed(
         f"{run.title} failed: {cause}",

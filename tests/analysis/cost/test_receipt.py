@@ -246,9 +246,9 @@ def test_attempts_are_told_by_their_files_and_by_rank_0(tmp_path):
     an_outcome(tmp_path, attempt=4, started=100.0, ended=450.0)
     RankFile(tmp_path, 0, 5).line({"launched": 500.0})  # Under way.
     assert attempts(tmp_path) == (
-        Attempt(1, 2, 100.0, 130.0, well=False),
-        Attempt(2, 2, 200.0, 260.0, well=False),
-        Attempt(4, 2, 400.0, 450.0, well=True),
+        Attempt(1, 2, 100.0, 130.0, succeeded=False),
+        Attempt(2, 2, 200.0, 260.0, succeeded=False),
+        Attempt(4, 2, 400.0, 450.0, succeeded=True),
     )
 
 
@@ -270,7 +270,7 @@ def test_damaged_files_count_nothing_and_break_nothing(tmp_path, text):
 
 
 def test_sums_of_receipts_keep_their_parts():
-    made = [Attempt(n, 4, 0.0, 900.0, well=False) for n in (1, 2)]
+    made = [Attempt(n, 4, 0.0, 900.0, succeeded=False) for n in (1, 2)]
     found = sum_receipts(
         [
             wasted_receipt("failed", made),

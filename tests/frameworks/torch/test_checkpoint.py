@@ -54,7 +54,7 @@ CAMPAIGN = [
 def test_a_killed_training_goes_on_bit_by_bit(way, moment, whole, tmp_path):
     spec, expected = a_training(strategy=way), whole(way)
     assert train(spec, tmp_path, killed=moment) != 0
-    left = checkpoints.whole(tmp_path / checkpoints.FOLDER)
+    left = checkpoints.complete(tmp_path / checkpoints.FOLDER)
     assert left, "the one before is whole"
     train(spec, tmp_path, attempt=2)
     found = losses(tmp_path, 2)
@@ -84,7 +84,7 @@ def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
     with pytest.raises(SpecError, match=r"is of another model: its hidden is \[32, 16, 16, 16\]"):
         Torch().check(another)
     another = a_training(optimizer="sgd", resume=str(tmp_path / "four"))
-    with pytest.raises(SpecError, match="was written with adamw, and this run's optimizer is sgd"):
+    with pytest.raises(SpecError, match="was written with adamw, but this run's optimizer is sgd"):
         Torch().check(another)
 
 
@@ -147,5 +147,5 @@ def test_one_device_goes_on_as_four_would(tmp_path):
 
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
     assert "there is no folder" in failure(export, tmp_path / "gone", tmp_path / "a.pt")
-    with pytest.raises(SpecError, match="there is no whole checkpoint in"):
+    with pytest.raises(SpecError, match="there is no complete checkpoint in"):
         Torch().check(a_run(framework="torch", workload="mlp", resume=str(tmp_path)))

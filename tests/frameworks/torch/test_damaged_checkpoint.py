@@ -73,25 +73,28 @@ DAMAGES = {
     "truncated": (lambda path: truncate(path / "__1_0.distcp"), "__1_0.distcp has 70 bytes, not"),
     "empty": (lambda path: (path / ".metadata").write_bytes(b""), ".metadata has 0 bytes, not 8"),
     "longer": (lambda path: (path / ".metadata").write_bytes(b"metadata!"), "has 9 bytes, not 8"),
-    "flipped": (lambda path: flip(path / "__0_0.distcp"), "__0_0.distcp has another content"),
-    "flipped metadata": (lambda path: flip(path / ".metadata", 0), ".metadata has another content"),
-    "swapped": (swap, "__0_0.distcp has another content"),
+    "flipped": (lambda path: flip(path / "__0_0.distcp"), "__0_0.distcp was changed"),
+    "flipped metadata": (lambda path: flip(path / ".metadata", 0), ".metadata was changed"),
+    "swapped": (swap, "__0_0.distcp was changed"),
     "folder": (lambda path: replace_by_folder(path / "__0_0.distcp"), "is not a file"),
     "unreadable": (lambda path: replace_by_loop(path / "__0_0.distcp"), "__0_0.distcp cannot be"),
     "no metadata": (lambda path: (path / ".metadata").unlink(), ".metadata is missing"),
     "no progress": (lambda path: (path / "checkpoint.json").unlink(), "checkpoint.json is missing"),
     "other progress": (
         lambda path: change(path / "checkpoint.json", '"place": 10', '"place": 11'),
-        "checkpoint.json has another content",
+        "checkpoint.json was changed",
     ),
-    "other step": (lambda path: path.rename(path.with_name("step-000000011")), "is of step 10"),
+    "other step": (
+        lambda path: path.rename(path.with_name("step-000000011")),
+        "is of another step, 10",
+    ),
     "no index": (lambda path: (path / "checksums.json").unlink(), "checksums.json is missing"),
     "empty index": (lambda path: (path / "checksums.json").write_text(""), "checksums.json or"),
     "index of nothing": (lambda path: (path / "checksums.json").write_text("[]"), "checksums.json"),
     "nested index": (lambda path: (path / "checksums.json").write_text("[" * 99_999), "checksums"),
     "flipped index": (
         lambda path: change(path / "checksums.json", '"blake2b": "', '"blake2b": "0'),
-        "has another content",
+        "was changed",
     ),
     "index without a file": (
         lambda path: change(path / "checksums.json", "__0_0.distcp", "__5_0.distcp"),
@@ -133,9 +136,9 @@ def test_a_file_that_is_not_part_of_a_checkpoint_is_no_damage(name, tmp_path):
 
 def test_the_checkpoint_that_a_run_resumes_from_is_never_removed(tmp_path):
     old, new = fake_checkpoint(tmp_path, 5), fake_checkpoint(tmp_path, 10)
-    checkpoints.clear(old.parent, 1, needed=old)
+    checkpoints.remove_old(old.parent, 1, needed=old)
     assert old.exists() and new.exists()
-    checkpoints.clear(old.parent, 1)
+    checkpoints.remove_old(old.parent, 1)
     assert not old.exists() and new.exists()
 
 
@@ -146,19 +149,19 @@ def test_a_checkpoint_that_is_named_must_be_whole_and_one_of_a_run_may_be_older(
     assert checkpoints.find(tmp_path) == old
     assert "__0_0.distcp has 70 bytes, not 100" in failure(checkpoints.find, new)
     (old / "checkpoint.json").unlink()
-    assert "and no older one there is whole" in failure(checkpoints.find, tmp_path)
+    assert "and so are all older ones there" in failure(checkpoints.find, tmp_path)
 
 
 def test_damaged_and_unfinished_checkpoints_do_not_count_as_kept(tmp_path):
     old, new, unfinished = (fake_checkpoint(tmp_path, step) for step in (5, 10, 15))
     (unfinished / "checksums.json").unlink()
     (old.parent / "step-000000010.backup").mkdir()
-    checkpoints.clear(old.parent, 2)
+    checkpoints.remove_old(old.parent, 2)
     assert {path.name for path in old.parent.iterdir()} == {
         old.name, new.name, "step-000000010.backup",
     }  # fmt: skip
     checkpoints.set_aside(new)
-    checkpoints.clear(old.parent, 1)
+    checkpoints.remove_old(old.parent, 1)
     assert old.exists() and (old.parent / "damaged-step-000000010").exists()
 
 
@@ -220,8 +223,7 @@ def test_two_ranks_agree_on_the_newest_whole_checkpoint(finished, tmp_path):
     for rank in (0, 1):
         assert notes(home, rank, "resumed") == [8]
         assert [each.split(":")[0] for each in notes(home, rank, "damaged")[0]] == [
-            "checkpoint step-000000024 is damaged "
-            "(__1_0.distcp has another content than was written)",
+            "checkpoint step-000000024 is damaged (__1_0.distcp was changed)",
             "checkpoint step-000000016 is damaged (__0_0.distcp is missing)",
         ]
     assert equal(weights(home), expected)
@@ -297,7 +299,7 @@ def test_a_damaged_checkpoint_to_resume_from_is_refused_where_it_is_named(finish
     spec = a_training(topology="1x1", **SHORT, resume=str(at(home, 24)))
     Torch().check(spec)  # Contents are not read before the ranks start.
     cause = cause_of_failure(spec, tmp_path / "then")
-    assert cause.startswith(f"{at(home, 24)} is damaged: __0_0.distcp has another content")
+    assert cause.startswith(f"{at(home, 24)} is damaged: __0_0.distcp was changed")
     assert at(home, 24).exists(), "somebody else's checkpoint stays where it is"
     truncate(at(home, 24) / "__0_0.distcp")
     with pytest.raises(SpecError, match=r"is damaged: __0_0\.distcp has"):
@@ -308,8 +310,6 @@ def test_export_refuses_a_damaged_checkpoint_by_the_name_of_its_file(finished, t
     home = finished("1x1", tmp_path)
     flip(at(home, 24) / "__0_0.distcp", 200)
     told = failure(export, home, tmp_path / "weights.pt")
-    assert told.endswith(
-        "step-000000024 is damaged: __0_0.distcp has another content than was written"
-    )
+    assert told.endswith("step-000000024 is damaged: __0_0.distcp was changed")
     assert not (tmp_path / "weights.pt").exists()
     export(home, tmp_path / "weights.pt", 16)

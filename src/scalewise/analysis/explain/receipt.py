@@ -134,7 +134,7 @@ def _run_receipt(
     steady_seconds = samples * window.seconds / window.samples
     lost["warm-up"] += devices * (parts.get("train", 0.0) - steady_seconds)
     lost.update(_lost_in_steps(run, base, samples))
-    failed = [attempt for attempt in attempts.get(record.folder, ()) if not attempt.well]
+    failed = [attempt for attempt in attempts.get(record.folder, ()) if not attempt.succeeded]
     failed_seconds = SECONDS_PER_HOUR * math.fsum(attempt.device_hours for attempt in failed)
     # The steps that earlier attempts saved in a checkpoint were useful.
     resumed_samples = (record.ranks[0].notes.resumed or 0) * window.samples / window.steps

@@ -313,7 +313,7 @@ class TorchSession:
             candidates = checkpoints.candidates(Path(spec.resume).expanduser())
             path, damaged_candidates = files.newest_whole(candidates, tick)
             if path is None:
-                raise checkpoints.none_whole(damaged_candidates)
+                raise checkpoints.all_damaged(damaged_candidates)
             damaged |= damaged_candidates
         self._damaged = checkpoints.describe_damage(damaged, path)
         return self._load_checkpoint(files, path) if path else 0
@@ -367,7 +367,7 @@ class TorchSession:
             **checkpoint_files.empty_tensors(rank_names, shapes),
         }
         files.read(path, state)
-        self._steps_done, step = progress.done(spec, len(self._plan))
+        self._steps_done, step = progress.steps_done(spec, len(self._plan))
         if self._scaler and progress.scaler:
             self._scaler.restore(progress.scaler)
         self._model.train()

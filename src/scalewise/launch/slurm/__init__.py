@@ -34,7 +34,7 @@ from scalewise.launch.slurm.batch_script import (
 )
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.close import closed
-from scalewise.record.log import ends_in, start_in, told_to_end
+from scalewise.record.log import attempt_offset, cancel_reason, read_process_ends
 from scalewise.record.rank_tail import newest_attempt
 from scalewise.spec import RunSpec
 
@@ -222,9 +222,9 @@ class SlurmLauncher:
         unclosed = entry.state == "COMPLETED" and not _is_closed(job)
         if unclosed and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
-        start = start_in(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
-        killed, exits = ends_in(log, start)
-        return State("ended", _end_cause(job, entry) or told_to_end(log, start), killed, exits)
+        start = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
+        killed, exits = read_process_ends(log, start)
+        return State("ended", _end_cause(job, entry) or cancel_reason(log, start), killed, exits)
 
     def _poll_unconfirmed(self, job: Job) -> State:
         """Return the state of a job whose submitter was killed before it wrote the job id."""

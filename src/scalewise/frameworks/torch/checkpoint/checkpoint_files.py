@@ -59,7 +59,7 @@ class Checkpoints:
         if dist.get_rank() == 0:
             for damaged_path in damaged:
                 checkpoints.set_aside(damaged_path)
-            checkpoints.clear(self._folder, self._keep, needed=path)
+            checkpoints.remove_old(self._folder, self._keep, needed=path)
         return path, damaged
 
     def newest_whole(
@@ -119,7 +119,7 @@ class Checkpoints:
             reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
             return f"checkpoint {self._name} could not be written: {reason}"
         if dist.get_rank() == 0:
-            checkpoints.clear(self._folder, self._keep)
+            checkpoints.remove_old(self._folder, self._keep)
         return ""
 
     def read(self, path: Path, state: Tensors) -> None:
@@ -228,7 +228,7 @@ def empty_tensors(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]
 def serial_weights(path: Path) -> Tensors:
     """Return the full weights of a checkpoint, read in one process; the EMA, if it has one."""
     if problem := checkpoints.size_damage(path) or checkpoints.content_damage(path):
-        older = [other for other in checkpoints.whole(path.parent) if other.name < path.name]
+        older = [other for other in checkpoints.complete(path.parent) if other.name < path.name]
         hint = "there is no older one beside it"
         if older:
             hint = f"--step {checkpoints.step_of(older[-1])} takes an older one"
