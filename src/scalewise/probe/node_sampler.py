@@ -386,10 +386,7 @@ class Device:
         return buffer.value.decode(errors="replace") if succeeded else None
 
     def _call(self, name: str, *args: Any, leading: Sequence[Any] | None = None) -> bool:
-        """Call an NVML function with ``leading`` (or this device's handle) and ``args``.
-
-        Return whether it succeeded.
-        """
+        """Call an NVML function, by default on this device's handle; return if it succeeded."""
         function = getattr(self._library, name, None)
         leading = (self._handle,) if leading is None else leading
         return function is not None and function(*leading, *args) == 0

@@ -52,7 +52,7 @@ def _read_attempts(home: Path) -> dict[int, Attempt]:
     running = None if closed(home, newest) else newest
     outcome = from_json(Outcome, read_json(home / "outcome.json") if finished(home) else {})
     by_number: dict[int, Attempt] = {}
-    unclosed = set()
+    unclosed = set()  # Preempted or repeated attempts, with no outcome or failure file.
     for number in range(1, newest + 1):
         if number == outcome.attempt:
             launches = (began for _, began, _ in _times_from_lines(home, {number}))
@@ -72,10 +72,7 @@ def _read_attempts(home: Path) -> dict[int, Attempt]:
 
 
 def _times_from_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
-    """Yield number, begin and end of these attempts, from the lines of rank 0.
-
-    Attempts that were preempted or repeated have no outcome or failure file.
-    """
+    """Yield number, begin and end of these attempts, from the lines of rank 0."""
     began: dict[int, float] = {}
     reached: dict[int, float] = {}  # The latest time of each attempt.
     for line in read_lines(rank_file(home, 0)):

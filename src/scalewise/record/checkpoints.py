@@ -54,8 +54,7 @@ class Progress:
     workload: str
     options: Mapping[str, Any]
     optimizer: str = ""
-    scaler: Mapping[str, float] | None = None
-    """The state of the gradient scaler, if there is one."""
+    scaler: Mapping[str, float] | None = None  # The state of the gradient scaler, if any.
 
     def steps_done(self, spec: RunSpec, steps_per_epoch: int) -> tuple[int, int]:
         """Return the steps that a run need not repeat, in total and in the current epoch.
@@ -67,8 +66,7 @@ class Progress:
         >>> run = {"topology": "1x1", "workload": "mlp", "batch": 32, "epochs": 3}
         >>> progress.steps_done(RunSpec.from_dict(run), steps_per_epoch=20)
         (50, 10)
-        >>> less_data = RunSpec.from_dict({**run, "batch": 64})
-        >>> progress.steps_done(less_data, steps_per_epoch=3)
+        >>> progress.steps_done(RunSpec.from_dict({**run, "batch": 64}), steps_per_epoch=3)
         (25, 3)
         """
         if spec.global_batch == self.global_batch:

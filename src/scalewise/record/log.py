@@ -22,8 +22,7 @@ _AGENT = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ .*torch/distributed/(elastic|launc
 """A line of torchrun's own log."""
 _AGENT_ENDS = re.compile(r"torch\.distributed\.elastic\.\S+\.(ChildFailedError|SignalException)\b")
 """The last line of torchrun's own traceback after a process has failed."""
-_RULE = re.compile(r"={20,}$")
-"""A horizontal line in torchrun's list of failures."""
+_RULE = re.compile(r"={20,}$")  # A horizontal line in torchrun's list of failures.
 
 
 def all_lines(folder: Path) -> list[str]:
@@ -50,8 +49,7 @@ def own_lines(folder: Path) -> list[str]:
     own: list[str] = []
     start = 0
     while start < len(lines):
-        is_traceback = lines[start].endswith(TRACEBACK)
-        end = _traceback_end(lines, start) if is_traceback else start + 1
+        end = _traceback_end(lines, start) if lines[start].endswith(TRACEBACK) else start + 1
         if _AGENT_ENDS.match(lines[end - 1]):
             # torchrun's list of failures follows, between two rules.
             if end < len(lines) and _RULE.match(lines[end]):

@@ -95,8 +95,7 @@ class RunRecord:
     ended: float
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
-    attempt: int = 1
-    """The attempt that succeeded."""
+    attempt: int = 1  # The one that succeeded.
 
 
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:

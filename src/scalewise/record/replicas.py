@@ -14,11 +14,9 @@ NO_EXCHANGE = "no gradient was exchanged: every process trains alone"
 class Drift:
     """The difference of a rank's weights from rank 0's."""
 
-    step: int
-    """The step after which they were compared."""
+    step: int  # After which they were compared.
     rank: int
-    share: float
-    """Relative to the weights' absolute values."""
+    share: float  # Relative to the weights' absolute values.
 
 
 def drift(facts: Sequence[ProgramFacts]) -> Drift | None:

@@ -78,7 +78,6 @@ class StateBytes:
 
     @property
     def total(self) -> int:
-        """The sum of the three."""
         return self.parameters + self.gradients + self.optimizer
 
 
@@ -397,7 +396,7 @@ class SpanKind:
     recurs: Recurrence
     """How often it comes in a longer job; ``never``: only a measured run has it."""
     lost_to: str | None
-    """JSON key under which a receipt (bought, useful and lost device-hours) counts its time as lost,
+    """JSON key under which a receipt (bought, useful and lost device-hours) counts it as lost time,
     for example ``looking`` for time that only the measurement needs. None for training.
     """
     precedence: int

@@ -90,7 +90,6 @@ class RankFile:
             self._write(b"\n")
 
     def line(self, values: Mapping[str, Any]) -> None:
-        """Append one line."""
         text = _encode({"attempt": self.attempt, **values}).encode() + b"\n"
         if self._buffer is None:
             self._write(text)

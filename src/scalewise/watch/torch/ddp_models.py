@@ -34,7 +34,6 @@ class DdpModels:
         self._last_gradients.pop(model_id, None)
 
     def remove(self) -> None:
-        """Remove the hooks on gradients."""
         for last_gradient in self._last_gradients.values():
             last_gradient.remove()
 

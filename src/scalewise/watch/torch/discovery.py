@@ -16,7 +16,6 @@ WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 MAX_DEPTH = 4
 """How many levels of containers in a batch are searched."""
 
-
 SamplesAndTensor = tuple[int | None, torch.Tensor | None]
 """The number of samples in a batch, if known, and its first tensor."""
 
@@ -170,8 +169,7 @@ def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
 class Discovery:
     """Hooks all modules for a few steps, which slows these steps by a few percent.
 
-    Then ``settle`` wraps ``__call__`` in the classes of the outermost models with trainable
-    parameters.
+    Then ``settle`` wraps ``__call__`` in the classes of the outermost models that are trained.
     """
 
     def __init__(
@@ -198,7 +196,6 @@ class Discovery:
         return bool(self._handles)
 
     def install(self) -> None:
-        """Hook every module."""
         self._running, self._settle_after_call = None, False
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._before_module),
@@ -206,7 +203,6 @@ class Discovery:
         ]
 
     def remove(self) -> None:
-        """Remove the hooks on every module."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -234,8 +230,7 @@ class Discovery:
     def _before_module(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self._running or private_api.in_backward():
             return
-        # A loss function is a module too, but has no parameters.
-        if any(parameter.requires_grad for parameter in module.parameters()):
+        if any(parameter.requires_grad for parameter in module.parameters()):  # A loss has none.
             wrapped = id(module) in self._ids and type(module) in self._wrapped
             recorded = not wrapped and not isinstance(module, WRAPPERS)
             self._running = module, recorded

@@ -72,7 +72,6 @@ class Facts:
         self._next_weights = 1
 
     def install(self) -> None:
-        """Install the call counters."""
         with self._optional("calls"):
             self._calls.install()
 
@@ -163,8 +162,6 @@ class Facts:
             with self._optional("environment"):
                 values["environment"] = write_environment(self.watcher.folder, devices.facts())
         return values
-
-    # Gathering.
 
     @contextmanager
     def _optional(self, fact: str) -> Iterator[None]:

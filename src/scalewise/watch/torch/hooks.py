@@ -165,8 +165,6 @@ class Hooks:
         self.discovery.remove()
         self.ddp.remove()
 
-    # The model.
-
     def forward(self, args: Args, kwargs: Kwargs) -> None:
         """Record the call of a model, and gather facts from it."""
         self.before_activity()
@@ -262,8 +260,6 @@ class Hooks:
         if self._open_waits:
             self._open_waits -= 1
             self.add_event(("end",))
-
-    # The optimizer, or manual updates.
 
     def before_activity(self, *, backward: bool = False) -> None:
         """Check for a manual update before the next activity."""

@@ -49,8 +49,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     settled_model_id = 0
     depth = 0
     """How many optimizer steps are nested at the moment."""
-    steps_left = 0
-    """How many more steps may be buffered."""
+    steps_left = 0  # How many more steps may be buffered.
     flush_at = 0.0
 
     def refresh() -> None:

@@ -135,14 +135,12 @@ class Observer:
             self._eval_forward = candidates[-1], samples, model
 
     def forwarded(self) -> None:
-        """The model has returned."""
         validates = self.timeline.activities[-1] == "validate"
         self.end()
         if validates and self.pauses.candidates:
             self.pauses.candidates[-1].end = len(self.timeline.names)
 
     def backward(self) -> None:
-        """A backward begins."""
         stack = self.timeline.activities
         if "backward" not in stack:
             samples, model = self._confirm_eval_forward()
@@ -229,8 +227,6 @@ class Observer:
         self.last_row = names, times[-size - 1 :]
         if not self.watcher.explicit:
             self.watcher.add_steps(rows)
-
-    # Decisions.
 
     def _begin_training(self) -> None:
         """Note that the current step trains; decide whether the laps before were a pause."""

@@ -23,8 +23,7 @@ class Candidate:
 
     kind: str
     """``fetch``, or ``check``: a forward without gradients."""
-    source: Hashable
-    """The loader of a fetch; None for a check."""
+    source: Hashable  # The loader of a fetch; None for a check.
     start: int
     """The index of the mark at which it began."""
     end: int = -1

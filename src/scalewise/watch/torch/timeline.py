@@ -74,7 +74,6 @@ class Timeline:
             self.on_change(activity)
 
     def end(self) -> None:
-        """End the innermost activity."""
         activity = self.activities.pop()
         self.names.append(activity)
         self.times.append(self.now())
@@ -144,8 +143,6 @@ class Timeline:
         self.times = times[-1:]
         self.marks = self.times if self._mark is None else marks[-1:]
         return marks
-
-    # Spans between steps.
 
     def record_build(self) -> None:
         """Record that the job was built when the first lap began."""
