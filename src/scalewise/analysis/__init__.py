@@ -1,1 +1,1 @@
-"""Turn records into understanding: measure → explain → predict → advise."""
+"""Answers from the records of runs: measure, explain, predict, simulate, advise."""

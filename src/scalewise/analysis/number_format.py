@@ -1,4 +1,4 @@
-"""Numbers as text, the same in every answer: digits, intervals, counts and lists."""
+"""Numbers as text, in the same format everywhere: digits, intervals, counts and lists."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 
 
 def format_number(value: float) -> str:
-    """Return a number with about four significant digits.
+    """Return a number with four significant digits; from 1,000 on, rounded to an integer.
 
     >>> format_number(16682.4), format_number(0.031234567), format_number(2e-7)
     ('16,682', '0.03123', '2e-07')
@@ -24,15 +24,15 @@ def format_rounded(value: float) -> str:
     return format_number(float(f"{value:.3g}"))
 
 
-def format_estimate(estimate: Estimate, number: Callable[[float], str] = format_number) -> str:
-    """Return a value, and its interval where that is known and not empty.
+def format_estimate(estimate: Estimate, to_text: Callable[[float], str] = format_number) -> str:
+    """Return a value, followed by its interval if that is known and wider than a point.
 
     >>> format_estimate(Estimate(1500.0, 1400.0, 1625.0)), format_estimate(Estimate(2.5))
     ('1,500 [1,400, 1,625]', '2.5')
     """
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
-        return number(estimate.value)
-    return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+        return to_text(estimate.value)
+    return f"{to_text(estimate.value)} [{to_text(estimate.low)}, {to_text(estimate.high)}]"
 
 
 def format_percent(share: float, digits: int = 1) -> str:
@@ -41,7 +41,7 @@ def format_percent(share: float, digits: int = 1) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in its usual unit.
+    """Return a duration in the largest unit of which it has at least two.
 
     >>> format_duration(90.0), format_duration(5400.0), format_duration(36000.0)
     ('90 s', '90 min', '10 h')
@@ -52,14 +52,14 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def format_energy(joules: Estimate, estimate: Callable[[Estimate], str] = format_estimate) -> str:
-    """Return an energy in the unit that fits it.
+def format_energy(joules: Estimate, to_text: Callable[[Estimate], str] = format_estimate) -> str:
+    """Return an energy in Wh or kWh.
 
     >>> format_energy(Estimate(7.2e6)), format_energy(Estimate(1800.0))
     ('2 kWh', '0.5 Wh')
     """
     unit = energy_unit(joules.value)
-    return f"{estimate(joules * (1 / JOULES_PER_UNIT[unit]))} {unit}"
+    return f"{to_text(joules * (1 / JOULES_PER_UNIT[unit]))} {unit}"
 
 
 def format_count(count: int, noun: str = "device") -> str:
@@ -84,9 +84,9 @@ def format_seconds(seconds: float) -> str:
 
 
 def join_with_and(parts: Sequence[str]) -> str:
-    """Return the parts as an enumeration.
+    """Return the parts separated by commas, the last by ``and``.
 
     >>> join_with_and(["a", "b", "c"]), join_with_and(["a"])
     ('a, b and c', 'a')
     """
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

@@ -457,7 +457,7 @@ def test_a_time_that_grows_is_not_laid_to_fixed_costs():
     assert any(text.startswith("The cause is what grows with devices") for text in found.sentences)
     worth = scalewise.advise(found.curve, "efficiency=0.8", worth=8).worth
     assert any(
-        "if all that devices do not shorten is the start" in text
+        "if all time that more devices do not shorten is the start" in text
         for text in break_even_sentences(worth)
     )
 

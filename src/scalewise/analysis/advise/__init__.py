@@ -1,22 +1,22 @@
 """How many devices to use for a purpose, and why.
 
-choice               the advice: the scale that serves a purpose, its neighbours, the reason
-purpose              every purpose: the limit it sets, and what is best among what meets it
-scale                one number of devices as a candidate
-candidates           every candidate, under the given conditions
-conditions           conditions beyond the measured job
+choice               the advice: the scale that serves a purpose best, and its neighbours
+purpose              purposes: limits to meet (deadline=2h), and the goal (fastest, cheapest, …)
+scale                a candidate: a number of devices with its time, cost and energy
+candidates           all candidates, under the given conditions
+conditions           what the measured job did not have: a target, interruptions, a queue
 
-quality/             time to target: the work until the model is good enough
-interruptions        how often to save, and what interruptions cost
-queue_wait           the time in a queue
-job_time             start and rate of a job of any length
-durations            numbers and durations as users write them
+quality/             time to target: how long until the model is good enough
+interruptions        how often to save, and how much time interruptions cost
+queue_wait           how long a job waits in a queue
+job_time             time of a job with any amount of work: start-up, then a constant rate
+durations            parser of durations such as 1h30m
 
 diminishing_returns  where more devices stop paying, and the cause
-break_even           what would make a number of devices worthwhile
-packing              many equal runs on some devices
+break_even           which data, batch or model would make a number of devices worthwhile
+packing              how to place many equal runs on some devices
 
-Its sentences are in ``report.text``.
+The sentences that describe an advice are in ``report.text``.
 """
 
 from scalewise.analysis.advise.choice import Advice, advise

@@ -1,8 +1,9 @@
 """What would make a number of devices worthwhile: more data, a larger batch, a larger model.
 
-T(N) = start(N) + training(N)                       efficiency(N) = N₀ T(N₀) / (N T(N))
-k times the data lengthens the training:            training → k training
-m times the batch of a device leaves 1/m of steps:  training → computation + overhead / m
+Devices are worthwhile if their efficiency against the baseline's N₀ devices reaches ``floor``.
+T(N) = start(N) + training(N)                        efficiency(N) = N₀ T(N₀) / (N T(N))
+k times the data:                                    training → k training
+m times the batch of each device, 1/m of the steps:  training → computation + overhead / m
 """
 
 from dataclasses import dataclass
@@ -23,76 +24,81 @@ MAX_FACTOR = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
-    """What makes a number of devices worthwhile; a factor is None where no size is large enough.
-    Start and training are in seconds, on ``few`` devices (the baseline) and on ``devices``.
+    """By which factor data, batch or model must grow for ``devices`` to reach an efficiency; None
+    where no factor is large enough. Start (launch, data, build, compile) and training are seconds.
     """
 
     devices: int
-    few: int
+    base_devices: int
     floor: float
     """The efficiency to reach."""
-    start_few: float
+    base_start: float
     start: float
-    train_few: float
-    train: float
+    base_training: float
+    training: float
     overhead: float | None
-    """Share of the training that a larger batch would hide; None where unknown."""
-    timed: bool
-    """Whether start and training are in seconds; else only their ratio is known."""
+    """Share of the training that is overhead per step, less with a larger batch; None: unknown."""
+    in_seconds: bool
+    """False if times are unknown: the start is then 0, and only ratios of training are known."""
 
     @property
     def efficiency(self) -> float:
-        """Efficiency of the job as it is, by its complete time."""
-        return self._ratio(self.start_few + self.train_few, self.start + self.train)
+        """Efficiency of the job as it was measured, by its complete time."""
+        return self._efficiency_of(self.start + self.training)
 
     @property
     def training_efficiency(self) -> float:
         """The efficiency of the training alone: the limit for any amount of data."""
-        return self._ratio(self.train_few, self.train)
+        return self.base_devices * self.base_training / (self.devices * self.training)
 
     @property
     def best_batch_efficiency(self) -> float:
-        """The efficiency if an infinite batch hid all overhead of the steps."""
-        computation = self.train * (1 - (self.overhead or 0.0))
-        return self._ratio(self.start_few + self.train_few, self.start + computation)
+        """The efficiency if an infinite batch removed all overhead of the steps."""
+        computation = self.training * (1 - (self.overhead or 0.0))
+        return self._efficiency_of(self.start + computation)
 
-    def _ratio(self, few: float, many: float) -> float:
-        return self.few * few / (self.devices * many)
+    def _efficiency_of(self, seconds: float) -> float:
+        base_seconds = self.base_start + self.base_training
+        return self.base_devices * base_seconds / (self.devices * seconds)
 
     @property
     def data(self) -> float | None:
-        """Factor on the data or the epochs; 1 if the devices are worthwhile as it is."""
-        gain = self.few * self.train_few - self.floor * self.devices * self.train
-        return _factor(self.floor * self.devices * self.start - self.few * self.start_few, gain)
+        """Factor on the data or the epochs; 1 if the devices are already worthwhile."""
+        # Solve N₀ (start₀ + k training₀) = floor N (start + k training) for k.
+        base_devices, floor_devices = self.base_devices, self.floor * self.devices
+        gain = base_devices * self.base_training - floor_devices * self.training
+        return _growth_factor(floor_devices * self.start - base_devices * self.base_start, gain)
 
     @property
     def model(self) -> float | None:
-        """Factor on the model, if the start does not grow with it: as that on the data."""
+        """Factor on the model, if the start does not grow with it; the same as that on the data."""
         return self.data
 
     @property
     def batch(self) -> float | None:
         """Factor on the batch of each device, with the same data."""
-        return self._batch_factor(self.start_few, self.start)
+        return self._batch_factor(self.base_start, self.start)
 
     @property
     def batch_of_steps(self) -> float | None:
-        """The same for the training alone, without the start."""
+        """Factor on the batch of each device, for the efficiency of the training alone."""
         return self._batch_factor(0.0, 0.0)
 
-    def _batch_factor(self, start_few: float, start: float) -> float | None:
+    def _batch_factor(self, base_start: float, start: float) -> float | None:
         if self.overhead is None:
             return None
-        allowed = self.few * (start_few + self.train_few) / (self.floor * self.devices)
-        computation = self.train * (1 - self.overhead)
-        return _factor(self.train * self.overhead, allowed - computation - start)
+        # Solve start + computation + overhead / m = allowed time for m.
+        base_device_seconds = self.base_devices * (base_start + self.base_training)
+        allowed = base_device_seconds / (self.floor * self.devices)
+        computation = self.training * (1 - self.overhead)
+        return _growth_factor(self.training * self.overhead, allowed - computation - start)
 
 
 def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven:
-    """Return what makes this many devices worthwhile, by the purpose's efficiency or 80 %."""
+    """Return what gives this many devices the purpose's efficiency; 80 % if it has none."""
     few = curve.baseline.devices
-    is_whole = isinstance(devices, int) and not isinstance(devices, bool)
-    if not is_whole or not few < devices <= INT32_MAX:
+    is_integer = isinstance(devices, int) and not isinstance(devices, bool)
+    if not is_integer or not few < devices <= INT32_MAX:
         raise SpecError(
             f"{parameter('worth')} takes more devices than the baseline's {few}, got {devices!r}",
             hint=f"for example {parameter('worth', 8 * few)}",
@@ -101,30 +107,31 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
     if not {few, devices} <= job.rates.keys():
         raise SpecError(
             f"the throughput on {format_count(devices)} cannot be predicted",
-            hint="complete the column throughput",
+            hint="complete the `throughput` column",
         )
-    train_few, train = ((job.work or 1.0) / job.rates[count].value for count in (few, devices))
-    overhead = max(0.0, 1 - few * train_few / (devices * train))
+    work = job.work or 1.0  # Of unknown work only the ratio of the two times is used.
+    base_training, training = (work / job.rates[count].value for count in (few, devices))
+    overhead = max(0.0, 1 - few * base_training / (devices * training))
     exposed = next((point.exposed for point in curve.points if point.devices == devices), None)
-    if exposed:
+    if exposed:  # Only exposed communication becomes less with a larger batch.
         overhead = min(overhead, exposed.value)
     floors = [limit.bound for limit in purpose.limits if limit.name == "efficiency"]
     return BreakEven(
         devices=devices,
-        few=few,
+        base_devices=few,
         floor=floors[0] if floors else DEFAULT_EFFICIENCY,
-        start_few=job.start(few) if job.work else 0.0,
+        base_start=job.start(few) if job.work else 0.0,
         start=job.start(devices) if job.work else 0.0,
-        train_few=train_few,
-        train=train,
+        base_training=base_training,
+        training=training,
         # Times alone do not separate the overhead of the steps from the start.
-        overhead=None if job.assumed else overhead,
-        timed=job.work is not None,
+        overhead=None if job.assumed_law else overhead,
+        in_seconds=job.work is not None,
     )
 
 
-def _factor(deficit: float, gain: float) -> float | None:
-    """Return the factor of growth that makes up a deficit, at least 1; None if none does."""
-    if gain <= 0 or deficit / gain > MAX_FACTOR:
+def _growth_factor(required: float, gain: float) -> float | None:
+    """Return the factor k with k × gain = required, at least 1; None if no practical one exists."""
+    if gain <= 0 or required / gain > MAX_FACTOR:
         return None
-    return max(1.0, deficit / gain)
+    return max(1.0, required / gain)

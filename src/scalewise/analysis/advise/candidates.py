@@ -1,4 +1,6 @@
-"""The candidates of an advice: every measured or predicted scale, under the given conditions."""
+"""The candidates of an advice. Each is a scale: a measured or predicted number of devices with its
+time, cost and energy under the given conditions (a target, interruptions, a queue).
+"""
 
 import math
 from dataclasses import replace
@@ -22,26 +24,28 @@ def candidate_scales(
     *,
     whole_nodes: bool,
 ) -> list[Scale]:
-    """Return every scale on which the job finishes, by time, or by throughput without times."""
+    """Return every scale on which the job finishes; with times only if all have comparable ones."""
     # Times of unequal work cannot be compared.
     equal_work = curve_series(prediction.curve, "time") is not None
     by_time = equal_work and all(point.time for point in prediction.points)
     scales = []
     for point in (point for point in prediction.points if by_time or point.throughput):
-        undisturbed = _scale_of(point, prediction, by_time=by_time, whole_nodes=whole_nodes)
-        running = conditions.while_running(undisturbed)
-        if running is None:
+        as_measured = _scale_of(point, prediction, by_time=by_time, whole_nodes=whole_nodes)
+        running = conditions.with_target_and_interruptions(as_measured)
+        if running is None:  # Interruptions would keep the job from finishing.
             continue
+        # A measured energy is that of the measured time, not of the running time.
         priced = replace(running, energy=None)
         if running.time:
-            hours = running.time * (running.charged / 3600)
+            device_hours = running.time * (running.charged / 3600)
             priced = replace(
                 priced,
-                device_hours=hours,
-                cost=hours * rate.per_device_hour if rate else None,
+                device_hours=device_hours,
+                cost=device_hours * rate.per_device_hour if rate else None,
                 currency=rate.currency if rate else None,
-                energy=_energy(undisturbed, running.time, power) if power else None,
+                energy=_energy(as_measured, running.time, power) if power else None,
             )
+        # The wait in the queue comes last: it costs no device-hours and no energy.
         scales.append(conditions.wait.applied(priced) if conditions.wait else priced)
     if not scales and conditions.interruptions:
         raise SpecError(
@@ -78,18 +82,18 @@ def _scale_of(
     )
 
 
-def _energy(undisturbed: Scale, running_time: Estimate, power: Power) -> Estimate:
+def _energy(as_measured: Scale, running_time: Estimate, power: Power) -> Estimate:
     """Return the joules of a running time, at the watts of the job as it was measured."""
-    time, measured = undisturbed.time, undisturbed.energy
+    time, measured = as_measured.time, as_measured.energy
     if time is None:
-        return power.energy(running_time * undisturbed.devices)
+        return power.energy(running_time * as_measured.devices)
     if measured is None:
-        predicted = power.energy(time * undisturbed.devices)
+        predicted = power.energy(time * as_measured.devices)
         if running_time == time:
             return predicted
         joules, spread = predicted.value, power.spread
     else:
-        # A measured energy keeps its value; its interval covers that of the time too.
+        # A measured energy keeps its value; the interval combines its own and that of the time.
         joules = measured.value
         low, high = measured.low, measured.high
         spread = math.log(high / low) / 2 if low and high else 0.0
@@ -97,7 +101,7 @@ def _energy(undisturbed: Scale, running_time: Estimate, power: Power) -> Estimat
 
 
 def _efficiency(point: PredictedPoint, prediction: Prediction) -> Estimate | None:
-    """Return the efficiency against the baseline: by throughput, or by time without it."""
+    """Return the efficiency against the baseline: by its throughput if known, else by its time."""
     base = prediction.curve.baseline
     growth = point.devices / base.devices
     if growth == 1:

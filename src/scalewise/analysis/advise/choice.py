@@ -1,4 +1,4 @@
-"""How many devices to use for a purpose: the scale that serves it, its neighbours, the reason.
+"""How many devices to use for a purpose: the scale that serves it, its neighbours and the reason.
 
 A scale is a number of devices with its expected time, cost and energy.
 
@@ -64,7 +64,7 @@ class Advice:
     runs: Packing | None = None
     """How to place many equal runs on the devices, if their number ``runs`` was given."""
     reason: str = ""
-    """Why this scale; like the two below written by ``report.text.advice``, for the API."""
+    """Why this scale was chosen; ``api.advise`` fills in this and the next two fields."""
     sentences: tuple[str, ...] = ()
     """The reason, the neighbours, where returns diminish, and what to measure next."""
     warnings: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Advice:
 
     @property
     def not_correct(self) -> tuple[str, ...]:
-        """Why the measured training is not correct, by the guards; empty if it is."""
+        """Why the measured training is incorrect, by the guards of `explain`; empty if correct."""
         return self.curve.not_correct
 
     @property
@@ -97,13 +97,14 @@ class Advice:
     @property
     def pareto(self) -> tuple[Scale, ...]:
         """Scales that no other beats in both time and device-hours."""
-        costs = {scale.devices: (scale.slowness, scale.device_time) for scale in self.scales}
+        times = {scale.devices: (scale.slowness, scale.device_time) for scale in self.scales}
         return tuple(
             scale
             for scale in self.scales
             if not any(
-                time <= scale.slowness and hours <= scale.device_time
-                for time, hours in set(costs.values()) - {costs[scale.devices]}
+                slowness <= scale.slowness and device_time <= scale.device_time
+                # Scales with equal values do not beat each other.
+                for slowness, device_time in set(times.values()) - {times[scale.devices]}
             )
         )
 
@@ -136,11 +137,11 @@ def advise(  # noqa: PLR0913 - one parameter per question
     for limit in purpose.limits:
         _require_quantity(limit, candidates, rate)
     scales = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in candidates)
-    meeting = [scale for scale in scales if _excess(scale, purpose) <= 0]
-    if meeting:
+    feasible = [scale for scale in scales if _excess(scale, purpose) <= 0]
+    if feasible:
         goal = GOALS[purpose.objective(scales)]
-        best = min(map(goal, meeting))
-        ties = [scale for scale in meeting if goal(scale) <= best * (1 + TIE_TOLERANCE)]
+        best = min(map(goal, feasible))
+        ties = [scale for scale in feasible if goal(scale) <= best * (1 + TIE_TOLERANCE)]
         closest = min(ties, key=lambda scale: scale.devices)
     else:
         closest = min(scales, key=lambda scale: _excess(scale, purpose))
@@ -148,7 +149,7 @@ def advise(  # noqa: PLR0913 - one parameter per question
         purpose=purpose,
         prediction=prediction,
         scales=scales,
-        chosen=closest if meeting else None,
+        chosen=closest if feasible else None,
         closest=closest,
         returns=find_diminishing_returns(prediction, scales, same_job=resolved.same_job),
         conditions=resolved,
@@ -160,20 +161,20 @@ def advise(  # noqa: PLR0913 - one parameter per question
 
 
 def stop_advice(
-    curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
+    curve: ScalingCurve, purpose: Purpose, larger: Sequence[int], *, price: Rate | None = None
 ) -> Advice | None:
-    """Return the advice to stop measuring; None if a scale of ``ahead``, which are larger than all
-    measured ones, would be chosen, or if fewer than two scales were measured.
+    """Return the advice to stop measuring; None if one of the ``larger`` numbers of devices, which
+    were not measured, would be chosen, or if fewer than two scales were measured.
     """
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         return None
-    advice = advise(curve, purpose, exactly=[*measured, *ahead], price=price)
+    advice = advise(curve, purpose, exactly=[*measured, *larger], price=price)
     return None if advice.chosen and not advice.chosen.measured else advice
 
 
 def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
-    """Return the measured numbers of devices, ``at``, and doublings of the largest up to ``at``."""
+    """Return the measured counts, ``at``, and doublings of the largest measured one until then."""
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         raise NotEnoughData(
@@ -184,6 +185,7 @@ def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
     # Values of ``at`` that are no counts are refused later, by predict().
     numbers = [int(count) for count in at if isinstance(count, Real) and math.isfinite(count)]
     end = max(numbers, default=largest * 2**DOUBLINGS_AHEAD)
+    # bit_length() − 1 is log2, rounded down.
     doublings = [largest * 2**step for step in range(1, (end // largest).bit_length())]
     return [*measured, *doublings, *at]
 
@@ -199,11 +201,11 @@ def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) 
             hint=f"give {parameter('watts', 700)}, or {parameter('device', 'h100')}",
         )
     # Lower bounds are on throughput and efficiency, upper bounds on what the time determines.
-    if limit.kind.floor:
-        problem, remedy = "there is no throughput for some scale", "add a column throughput"
+    if limit.kind.is_lower_bound:
+        problem, remedy = "there is no throughput for some scale", "add a `throughput` column"
     else:
         problem = "there is no time for some scale, or the scales did not do the same work"
-        remedy = "measure equal epochs, add a column time"
+        remedy = "measure equal epochs, add a `time` column"
     raise SpecError(
         f"{limit} cannot be checked: {problem}", hint=f"{remedy}, or choose another purpose"
     )
@@ -219,43 +221,47 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
     currency = rate.currency if rate else None
     if limit.unit and rate and currency and not same_money(limit.unit, currency):
         raise SpecError(
-            f"{limit} and the price of {rate.name}, which is in {currency}, are different money",
+            f"{limit} is not in {currency}, the currency of the price of {rate.name}",
             hint=f"there are no exchange rates: give the cost in {currency}",
         )
 
 
 def _excess(scale: Scale, purpose: Purpose) -> float:
-    """Return the logarithm of the factor by which a scale misses a limit; ≤ 0 if it meets all."""
+    """Return the log of the largest factor by which a scale misses a limit; ≤ 0 if it meets all."""
     excess = -math.inf
     for limit in purpose.limits:
         value = limit.quantity(scale)
         assert value is not None  # _require_quantity() refused unknown ones.
         log_ratio = math.log(value.value / limit.bound)
-        excess = max(excess, -log_ratio if limit.kind.floor else log_ratio)
+        excess = max(excess, -log_ratio if limit.kind.is_lower_bound else log_ratio)
     return excess
 
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:
-    """Return the chance to meet all limits: the smallest one, because they mostly fail together."""
-    values = [(limit, limit.quantity(scale)) for limit in purpose.limits]
-    chances = [
-        chance(value, limit.bound, floor=limit.kind.floor) for limit, value in values if value
-    ]
-    known_chances = [share for share in chances if share is not None]
-    return min(known_chances) if chances and len(known_chances) == len(chances) else None
+    """Return the chance to meet all limits: the smallest, because they mostly fail together."""
+    smallest = None
+    for limit in purpose.limits:
+        value = limit.quantity(scale)
+        assert value is not None  # _require_quantity() refused unknown ones.
+        share = chance(value, limit.bound, is_lower_bound=limit.kind.is_lower_bound)
+        if share is None:
+            return None
+        smallest = share if smallest is None else min(smallest, share)
+    return smallest
 
 
-def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
+def chance(value: Estimate, bound: float, *, is_lower_bound: bool) -> float | None:
     """Return the chance to meet a limit if the value is log-normal; None without an interval.
 
-    >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, floor=False), 3)
+    >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, is_lower_bound=False), 3)
     0.95
     """
     if value.low is None or value.high is None or value.low <= 0:
         return None
     margin = math.log(bound / value.value)
+    # The interval may be asymmetric: take the half on the side of the bound.
     half_width = math.log(value.high / value.value if margin > 0 else value.value / value.low)
     if half_width <= 0:
-        return float(margin <= 0 if floor else margin >= 0)
-    below = float(ndtr(margin * INTERVAL_SIGMAS / half_width))
-    return 1 - below if floor else below
+        return float(margin <= 0 if is_lower_bound else margin >= 0)
+    chance_below = float(ndtr(margin * INTERVAL_SIGMAS / half_width))
+    return 1 - chance_below if is_lower_bound else chance_below

@@ -1,5 +1,5 @@
-"""Conditions beyond the measured job: a target, interruptions, a queue. Resolved for a curve, they
-turn each scale of the measured job into a scale of the job that is asked about.
+"""Conditions that the measured job did not have: a target, interruptions, a queue. They turn
+each scale (number of devices) of the measured job into a scale of the job under these conditions.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ from scalewise.analysis.predict import Prediction
 from scalewise.errors import SpecError, parameter
 from scalewise.record.read import RunRecord
 
-REQUIRED = {
+REQUIRED_CONDITION = {
     "critical_batch": ("target", "epochs=90 at 256"),
     "batch": ("target", "epochs=90 at 256"),
     "save": ("interrupted_every", "12h"),
     "restart": ("interrupted_every", "12h"),
 }
-"""Conditions that have no meaning without another one, and an example of that."""
+"""For conditions that need another condition: the name of that one, and an example of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Conditions as users write them; without any, advice is about the measured job."""
+    """Conditions as users write them; ``api.advise`` explains each. By default there are none."""
 
     target: str | None = None
     critical_batch: str | float | Estimate | None = None
@@ -40,15 +40,15 @@ class Conditions:
     wait: str | None = None
     interrupted_every: str | None = None
     save: str | None = None
-    """The time of one save; None: as recorded."""
+    """The time of saving one checkpoint; None: as recorded."""
     restart: str | None = None
-    """The time of a restart; None: as the measured start."""
+    """The time of a restart; None: as long as the measured start."""
     records: Sequence[RunRecord] = ()
-    """Of the curve's runs; empty for a CSV."""
+    """The records of the curve's runs; empty for a CSV."""
 
     def resolve(self, prediction: Prediction) -> "ResolvedConditions":
         """Return these conditions with everything that depends on the curve filled in."""
-        for name, (required, example) in REQUIRED.items():
+        for name, (required, example) in REQUIRED_CONDITION.items():
             if getattr(self, required) is None and getattr(self, name) is not None:
                 raise SpecError(
                     f"{parameter(name)} needs {parameter(required)}, which was not given",
@@ -106,7 +106,7 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedConditions:
-    """Conditions for the scales of one curve."""
+    """Conditions with the values that depend on the curve, for all of its scales."""
 
     counts: tuple[int, ...]
     """The numbers of devices of all candidates."""
@@ -117,10 +117,10 @@ class ResolvedConditions:
     @property
     def same_job(self) -> bool:
         """Whether the times are those of the measured job."""
-        waits = self.wait is not None and any(self.wait.seconds(count) for count in self.counts)
-        return self.target is None and self.interruptions is None and not waits
+        has_wait = self.wait is not None and any(self.wait.seconds(count) for count in self.counts)
+        return self.target is None and self.interruptions is None and not has_wait
 
-    def while_running(self, scale: Scale) -> Scale | None:
-        """Return the scale with target and interruptions; None where it never finishes."""
+    def with_target_and_interruptions(self, scale: Scale) -> Scale | None:
+        """Return the scale under these conditions, without the wait; None if it never finishes."""
         to_target = self.target.applied(scale) if self.target else scale
         return self.interruptions.applied(to_target) if self.interruptions else to_target

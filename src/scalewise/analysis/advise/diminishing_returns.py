@@ -18,24 +18,24 @@ MIN_SAVED_TIME = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The part of the job that does not shrink, on the most measured devices."""
+    """The part of the job that does not shrink, on the largest measured number of devices."""
 
     kind: Literal["steps", "spans", "fixed", "growing"]
-    """steps: inside steps; spans: outside training; fixed, growing: a term of the law of time."""
+    """steps: overhead in steps; spans: time outside training; fixed, growing: a term of the law."""
     devices: int = 0
     seconds: float = 0.0
-    """Of this part."""
+    """Seconds of this part."""
     total: float = 0.0
     """Seconds of the job."""
     spans: tuple[tuple[str, float], ...] = ()
     """Every span that is not training and its seconds, the longest first."""
     formula: str = ""
-    """The law of the complete time."""
+    """The law fitted to the times: T(N) = fixed + work / N + growing log2 N, with its numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelowFixed:
-    """From ``devices`` on, predicted times are below the ``fixed`` seconds of the law."""
+    """From ``devices`` on, predicted times are below the fixed term of the fitted law."""
 
     devices: int
     fixed: float
@@ -51,11 +51,11 @@ class DiminishingReturns:
     before: int | None
     """The next smaller number of devices."""
     gain: float | None
-    """What that doubling added, as a share: 1 is twice as fast."""
+    """The speed that this doubling added, as a share: 1 is twice as fast."""
     enough: int | None
     """Beyond this many devices every doubling saves almost no time."""
     saved: tuple[tuple[int, float], ...]
-    """Numbers of devices beyond ``enough``, and the share of its time that they save."""
+    """Numbers of devices beyond ``enough``, and the share of the time on ``enough`` they save."""
     cause: Cause | None
     """None where it is unknown, or where returns do not diminish."""
     below_fixed: BelowFixed | None
@@ -64,14 +64,15 @@ class DiminishingReturns:
 def find_diminishing_returns(
     prediction: Prediction, scales: Sequence[Scale], *, same_job: bool = True
 ) -> DiminishingReturns:
-    """Return where these scales stop paying; causes, of the measured job, only if ``same_job``."""
+    """Return where scales stop paying; the cause only if they are of the measured job."""
     gains = []
     for few, many in pairwise(scales):
         log_speedup = math.log(few.slowness / many.slowness)
-        doublings = math.log2(many.devices / few.devices)
+        doublings = math.log2(many.devices / few.devices)  # Not 1 if counts are no doublings.
         gains.append((few.devices, many.devices, math.expm1(log_speedup / doublings)))
-    diminishing = [step for step in gains if step[2] < MIN_GAIN]
+    diminishing = [row for row in gains if row[2] < MIN_GAIN]
     before, diminish, gain = diminishing[0] if diminishing else (None, None, None)
+    # A gain g in speed saves the share 1 − 1 / (1 + g) of the time.
     paying = [many for _, many, added in gains if added >= 1 / (1 - MIN_SAVED_TIME) - 1]
     enough = paying[-1] if paying else scales[0].devices
     (time,) = (scale.slowness for scale in scales if scale.devices == enough)
@@ -90,16 +91,16 @@ def find_diminishing_returns(
 
 
 def _fixed_cost_law(prediction: Prediction) -> Fit | None:
-    """Return the law of the complete time, if it has a fixed part."""
+    """Return the law that was fitted to the complete times, if its fixed term is above 0."""
     law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
     return law if law and law.parameters["fixed"].value > 0 else None
 
 
 def _cause(prediction: Prediction) -> Cause | None:
-    """Return which part of the job does not shrink: by its spans, its law, or in its steps."""
+    """Return the part of the job that does not shrink, by its spans or else by its law."""
     timed = [point for point in prediction.curve.points if point.time]
     if not timed or not prediction.points[-1].time:
-        return Cause(kind="steps")
+        return Cause(kind="steps")  # Throughput is that of steps.
     last = timed[-1]
     if "train" in last.complete and last.time:
         spans = [(name, span.value) for name, span in last.complete.items() if name != "train"]

@@ -1,13 +1,13 @@
-"""Interrupted jobs: how often to save checkpoints, and the expected loss of time.
+"""Interrupted jobs: how often to save checkpoints, and how much time interruptions cost.
 
 A job on many devices stops when any of them is interrupted, at random moments. It saves every τ
-seconds, which takes δ, and needs R to restart:
+seconds of training; a save takes δ seconds, a restart R seconds:
 
     M = time between interruptions of one device (or node) / devices (or nodes)
     first order (Young)   τ = √(2 δ M)
     corrected (Daly)      τ = √(2 δ M) (1 + √(δ / 2M) / 3 + (δ / 2M) / 9) − δ      for δ < 2M
     expected time (Daly)  M exp(R / M) (exp((τ + δ) / M) − 1) × work / τ
-    without saves         M exp(R / M) (exp(work / M) − 1), less for a short job
+    without saves         M exp(R / M) (exp(work / M) − 1), which is less for a short job
 """
 
 import math
@@ -19,9 +19,9 @@ from scalewise.analysis.advise.scale import Interrupted, Scale
 from scalewise.errors import SpecError, parameter
 from scalewise.record.read import RunRecord
 
-EXAMPLE = "write 12h, of each device, or '12h per node'"
+EXAMPLE = "write 12h (of each device) or '12h per node'"
 MAX_SLOWDOWN = 100.0
-"""A job that interruptions slow down by more is reported as never finishing."""
+"""A job that interruptions slow down by a larger factor is reported as never finishing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class InterruptionInterval:
         seconds = parse_limited_duration(argument, EXAMPLE, text=duration)
         return cls(seconds, per or "device", text.strip())
 
-    def of_job(self, scale: Scale) -> float:
+    def mean_for_job(self, scale: Scale) -> float:
         """Return the mean seconds between two interruptions of a job on this scale."""
         count = scale.devices if self.per == "device" else scale.nodes
         if count is None:
@@ -68,37 +68,38 @@ class Interruptions:
     save: float
     """Seconds of one save."""
     restarts: Mapping[int, float]
-    """Seconds until an interrupted job trains again, by devices."""
+    """Seconds until an interrupted job trains again, by number of devices."""
     save_measured: bool = False
     restart_measured: bool = False
 
     def applied(self, scale: Scale) -> Scale | None:
         """Return the scale with its expected time; None where the job would never finish."""
         time = scale.require_time("interruptions lengthen a time")
-        mean, restart = self.every.of_job(scale), self.restarts[scale.devices]
+        mean, restart = self.every.mean_for_job(scale), self.restarts[scale.devices]
         interval = daly_interval(self.save, mean)
 
-        def with_saves(seconds: float, every: float) -> float:
-            return expected_time(seconds, mean=mean, save=self.save, restart=restart, every=every)
+        def saving_every(every: float, work: float) -> float:
+            return expected_time(work, mean=mean, save=self.save, restart=restart, every=every)
 
-        def lengthened(seconds: float) -> float:
-            return min(with_saves(seconds, interval), with_saves(seconds, math.inf))
+        def best_time(work: float) -> float:
+            """Return the expected seconds with saves or, for a short job, without."""
+            return min(saving_every(interval, work), saving_every(math.inf, work))
 
-        if lengthened(time.high or time.value) > MAX_SLOWDOWN * time.value:
+        if best_time(time.high or time.value) > MAX_SLOWDOWN * time.value:
             return None
-        expected = time.through(lengthened)
-        saves_pay = with_saves(time.value, interval) < with_saves(time.value, math.inf)
+        expected = time.through(best_time)
+        saves_pay = saving_every(interval, time.value) < saving_every(math.inf, time.value)
         interrupted = Interrupted(
             mean=mean,
             interval=interval if saves_pay else None,
             count=expected.value / mean,
-            lost=time.through(lambda seconds: lengthened(seconds) - seconds),
+            lost=time.through(lambda work: best_time(work) - work),
         )
         return replace(scale, time=expected, interrupted=interrupted)
 
 
 def young_interval(save: float, mean: float) -> float:
-    """Return the seconds between two saves, to first order.
+    """Return the seconds of training between two saves, by Young, to first order.
 
     >>> young_interval(30.0, 2700.0)
     402.49223594996215
@@ -107,34 +108,34 @@ def young_interval(save: float, mean: float) -> float:
 
 
 def daly_interval(save: float, mean: float) -> float:
-    """Return the seconds of training between two saves, by Daly.
+    """Return the seconds of training between two saves, by Daly, to higher order.
 
     >>> round(daly_interval(30.0, 2700.0), 1)
     382.7
     """
-    if save >= 2 * mean:
+    if save >= 2 * mean:  # Daly's choice where his formula does not hold.
         return mean
     ratio = save / (2 * mean)
     return young_interval(save, mean) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save
 
 
 def expected_time(work: float, *, mean: float, save: float, restart: float, every: float) -> float:
-    """Return the expected seconds for ``work`` seconds of training, interruptions included.
+    """Return the expected seconds for ``work`` seconds of training that is saved ``every`` seconds.
 
     >>> round(expected_time(36000, mean=2700, save=30, restart=180, every=383))
     44838
     """
-    saves = every < work
-    segment = every + save if saves else work
+    has_saves = every < work
+    segment = every + save if has_saves else work
     try:
         segment_time = mean * math.exp(restart / mean) * math.expm1(segment / mean)
     except OverflowError:
         return math.inf
-    return segment_time * (work / every if saves else 1.0)
+    return segment_time * (work / every if has_saves else 1.0)
 
 
 def recorded_save(records: Sequence[RunRecord]) -> float | None:
-    """Return the mean seconds of a save in the runs on the most devices; None without saves."""
+    """Return the mean seconds of a save in runs on the most devices; None if none was timed."""
     largest = max((record.spec.topology.world for record in records), default=0)
     seconds: list[float] = []
     for record in records:

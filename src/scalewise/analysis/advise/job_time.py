@@ -1,9 +1,9 @@
-"""A job of any length: time = start + samples × (1 / throughput + between).
+"""The time of a job with any amount of work: start + samples × (1 / throughput + between).
 
-``start`` is independent of the amount of work (launch, data, build, compile). ``between`` recurs
-every epoch (validation, checkpoints), per sample. Records have both in their spans. For tables the
-start is in the law T(N) = start + work / X(N) + growing log2 N, with N for X(N) where there are
-only times.
+``start`` is independent of the amount of work (launch, data, build, compile). ``between`` is what
+recurs every epoch (validation, checkpoints), per sample. Records contain both as spans. For a table
+(CSV) the start is fitted: T(N) = start + work / X(N) + growing log2 N, where X is the throughput on
+N devices, or N itself if the table has only times.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from scalewise.errors import NotEnoughData
 from scalewise.record.schema import UNEXPLAINED, recurring
 
 START_SPANS = (*recurring("once"), UNEXPLAINED)
-"""Spans that occur once in a job, without those of a measurement (trace, timed loaders)."""
+"""Spans that occur once in a job, except those that only measure (trace, timed loaders)."""
 EPOCH_SPANS = recurring("every epoch")
 """Spans that recur every epoch."""
 MIN_POINTS_GROWING_START = 4
@@ -29,18 +29,18 @@ MIN_POINTS_GROWING_START = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Start and rate of a job on each number of devices."""
+    """Seconds of start and samples per second of a job, by number of devices."""
 
     starts: Mapping[int, float] | None
-    """Seconds by devices; None where the start cannot be separated from the training."""
+    """Seconds; None where the start cannot be separated from the training."""
     rates: Mapping[int, Estimate]
-    """Samples per second by devices, validation and checkpoints included."""
+    """Samples per second, with the time of validation and checkpoints included."""
     work: float | None
-    """Samples of the measured job on its fewest devices; None where unknown."""
+    """Samples of the measured job on the fewest devices; None where unknown."""
     in_samples: bool = True
     """False: the complete job counts as one sample, because its samples are unknown."""
-    assumed: str = ""
-    """The law by which training was assumed to be shared evenly, if there are only times."""
+    assumed_law: str = ""
+    """If there are only times: the fitted law, which assumes an efficiency of 100 % in training."""
 
     def start(self, devices: int) -> float:
         """Return the seconds of the start; 0 where unknown."""
@@ -55,7 +55,7 @@ def split_job(prediction: Prediction) -> Job:
     rates = {point.devices: point.throughput for point in prediction.points if point.throughput}
     if prediction.complete_time:
         return _job_from_spans(prediction.complete_time, curve, at, rates)
-    # With known samples and no spans, throughputs are only times in another unit.
+    # With known samples and no spans, throughputs were only computed from the times.
     only_times = all(point.samples and point.time and not point.complete for point in curve.points)
     if not rates or only_times:
         return _job_from_times(prediction, counts)
@@ -69,9 +69,9 @@ def split_job(prediction: Prediction) -> Job:
     devices, throughputs, times = np.array(rows).T
     terms = [np.ones_like(times), 1 / throughputs, np.log2(devices)]
     if len(rows) < MIN_POINTS_GROWING_START:
-        terms.pop()
+        del terms[2]
     parameters = nonnegative_least_squares(np.stack(terms, axis=1), times)
-    fixed, work, growing = (*map(float, parameters), 0.0)[:3]
+    fixed, work, growing = (*map(float, parameters), 0.0)[:3]  # 0 for a deleted term.
     return Job(starts=_growing_starts(fixed, growing, counts), rates=rates, work=work)
 
 
@@ -81,19 +81,20 @@ def known_starts(prediction: Prediction) -> Mapping[int, float] | None:
         starts = split_job(prediction).starts
     except NotEnoughData:
         return None
+    # A fitted start of 0 means that the fit could not separate it.
     return starts if starts and all(starts.values()) else None
 
 
 def _job_from_spans(
     spans: CompleteTime, curve: ScalingCurve, at: Floats, rates: Mapping[int, Estimate]
 ) -> Job:
-    """Return the job by the spans of its records."""
+    """Return start and rate from the spans of the records."""
     starts, every_epoch = np.zeros_like(at), np.zeros_like(at)
-    for part in spans.span_laws:
-        if part.name in START_SPANS:
-            starts += part.seconds(at)
-        elif part.name in EPOCH_SPANS:
-            every_epoch += part.seconds(at)
+    for span in spans.span_laws:
+        if span.name in START_SPANS:
+            starts += span.seconds(at)
+        elif span.name in EPOCH_SPANS:
+            every_epoch += span.seconds(at)
     samples = samples_at(curve.points, at)
     between = np.zeros_like(at) if samples is None else every_epoch / samples
 
@@ -115,14 +116,14 @@ def _growing_starts(fixed: float, growing: float, counts: list[int]) -> dict[int
 
 
 def _job_from_times(prediction: Prediction, counts: list[int]) -> Job:
-    """Return the job of a table of times, split by the law of the complete time."""
+    """Return start and rate of a table of times, by the law fitted to them."""
     law = next(fit for fit in prediction.laws if fit.law == "complete")
     fixed, shared = law.parameters["fixed"].value, law.parameters["work"].value
     growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
     if shared <= 0:
         raise NotEnoughData(
             f"by {law.formula} no part of the job is shared by its devices",
-            hint="add a column throughput",
+            hint="add a `throughput` column",
         )
     samples = samples_at(prediction.curve.points, np.array(counts, float))
     totals = [1.0] * len(counts) if samples is None else [float(total) for total in samples]
@@ -137,5 +138,5 @@ def _job_from_times(prediction: Prediction, counts: list[int]) -> Job:
         rates=rates,
         work=totals[0],
         in_samples=samples is not None,
-        assumed=law.formula,
+        assumed_law=law.formula,
     )

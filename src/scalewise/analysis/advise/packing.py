@@ -1,4 +1,4 @@
-"""Many equal runs on some devices: side by side on few devices each, or one after another.
+"""Many equal runs on N devices: side by side on k devices each, or one after another.
 
     time = wait + rounds × time of one run on k devices        rounds = ⌈runs / ⌊N / k⌋⌉
 
@@ -14,23 +14,23 @@ from scalewise.analysis.measure import Estimate
 from scalewise.validate import check_integer
 
 MAX_RUNS = 10**6
-"""More are refused as a typing error."""
+"""A larger number of runs is refused as a typing error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """One way to place the runs on all devices. Its fields are keys of the JSON output."""
+    """One way to place all runs on ``devices``. Its fields are keys of the JSON output."""
 
     devices: int
     each: int
-    """Devices of one run."""
+    """Devices per run."""
     at_once: int
     """Runs side by side."""
     rounds: int
     time: Estimate
     """Seconds until all runs are done."""
     device_hours: Estimate
-    """Of all runs together, without devices that idle beside them."""
+    """Of all runs together; devices that stay idle are not counted."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
 
 
 def _place(count: int, total: Scale, run: Scale) -> Placement:
+    """Place the runs on the devices of ``total``, each run on those of ``run``."""
     run_time = run.require_time("runs are placed by their time")
-    if run.device_hours:
-        # Without the wait in the queue, which happens once.
+    if run.device_hours:  # They leave out the wait in the queue, which happens once.
         run_time = run.device_hours * (3600 / run.charged)
     at_once = min(count, total.devices // run.devices)
     rounds = math.ceil(count / at_once)

@@ -1,5 +1,6 @@
-"""What devices are for: limits to meet, and the goal that chooses among the scales that do. A new
-purpose is an entry of ``PURPOSES``, and an example in the help (``cli/options.py``).
+"""Purposes that users state: limits to meet, such as ``deadline=2h``, and a goal, such as the least
+time, that chooses among the scales (numbers of devices) that meet them. A new purpose needs an
+entry in ``PURPOSES`` and an example in the help (``cli/options.py``).
 """
 
 import re
@@ -27,30 +28,29 @@ GOALS: Mapping[str, Callable[[Scale], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class PurposeKind:
-    """Everything that is known about one purpose."""
+    """How one purpose is written, the quantity it limits, and the goal it implies."""
 
     example: str
     """How users write it."""
     goal: str
-    """What is best if only this purpose is given; a name of ``GOALS``."""
+    """What is minimized if only this purpose is given; a key of ``GOALS``."""
     quantity: str | None = None
     """What it limits, a field of ``Scale``; None for a goal without a limit."""
     units: Mapping[str, float] | None = None
     """Units that may follow the number, as factors; None: those of time, or any currency."""
-    floor: bool = False
-    """Whether the limit is a lower bound."""
+    is_lower_bound: bool = False
 
 
 PURPOSES = {
     "deadline": PurposeKind("deadline=2h", "device-hours", "time"),
     "efficiency": PurposeKind(
-        "efficiency=0.8", "time", "efficiency", {"": 1, "%": 0.01}, floor=True
+        "efficiency=0.8", "time", "efficiency", {"": 1, "%": 0.01}, is_lower_bound=True
     ),
     "budget": PurposeKind("budget=200", "time", "device_hours", {"": 1, "h": 1, "device-hours": 1}),
     "cost": PurposeKind("cost=500", "time", "cost"),
     "energy": PurposeKind("energy=40kWh", "time", "energy", JOULES_PER_UNIT),
     "throughput": PurposeKind(
-        "throughput=5000", "device-hours", "throughput", {"": 1, "/s": 1}, floor=True
+        "throughput=5000", "device-hours", "throughput", {"": 1, "/s": 1}, is_lower_bound=True
     ),
     "time": PurposeKind("time", "time"),
     "balanced": PurposeKind("balanced", "balanced"),
@@ -90,7 +90,7 @@ class Purpose:
 
     limits: tuple[Limit, ...]
     goal: str
-    """A name of ``GOALS``."""
+    """A key of ``GOALS``."""
 
     def __str__(self) -> str:
         parts = [limit.text for limit in self.limits]
@@ -99,21 +99,21 @@ class Purpose:
         return ", ".join(parts)
 
     def objective(self, scales: Sequence[Scale]) -> str:
-        """Return the goal as it applies to these scales: ``balanced`` by energy, if known."""
+        """Return the key of ``GOALS`` to use: ``balanced`` is by energy if all scales have it."""
         by_energy = self.goal == "balanced" and all(scale.energy for scale in scales)
         return "balanced by energy" if by_energy else self.goal
 
     @classmethod
     def parse(cls, purposes: "str | Iterable[str]") -> "Purpose":
-        """Parse ``deadline=2h``, or several; a named goal wins over one that limits imply.
+        """Parse ``deadline=2h``, or several purposes; a goal given by name replaces the implied.
 
         >>> Purpose.parse(["deadline=2h", "efficiency=0.8"]).goal
         'device-hours'
         >>> Purpose.parse("efficiency=80%").limits[0].bound
         0.8
         """
-        several = isinstance(purposes, Iterable) and not isinstance(purposes, str)
-        arguments: list[object] = list(purposes) if several else [purposes]
+        has_several = isinstance(purposes, Iterable) and not isinstance(purposes, str)
+        arguments: list[object] = list(purposes) if has_several else [purposes]
         parts = []
         for argument in arguments:
             if not isinstance(argument, str):
@@ -125,7 +125,8 @@ class Purpose:
         limits = [_parse_limit(part) for part in parts if part not in goals]
         if len(goals) > 1:
             raise SpecError(
-                "time and balanced are two goals", hint="keep one of them; limits can be several"
+                "time and balanced are two goals, only one is possible",
+                hint="keep one of them; several limits are possible",
             )
         names = [limit.name for limit in limits]
         for name in names:
@@ -137,7 +138,7 @@ class Purpose:
 
 
 def _implied_goal(limits: Iterable[Limit]) -> str:
-    """Return the goal of limits alone: the cheapest scale if one of them is on speed."""
+    """Return the goal that limits imply: the fewest device-hours if one of them is on speed."""
     goals = {limit.kind.goal for limit in limits}
     return "device-hours" if "device-hours" in goals else "time"
 

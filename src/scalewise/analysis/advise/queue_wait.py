@@ -1,5 +1,5 @@
-"""The time that a job waits in a queue, which costs no device-hours, by devices. The wait is
-interpolated linearly in logarithms of both; the line is extrapolated with a warning.
+"""The time that a job waits in a queue, by number of devices; it costs no device-hours. Between
+given numbers it is interpolated on log-log axes, beyond them extrapolated, with a warning.
 """
 
 import math
@@ -22,7 +22,7 @@ class QueueWait:
     by_devices: Mapping[int, float]
     """Seconds by devices, fewest first; a single entry holds for any number."""
     same_for_all: bool
-    """Whether it was given without a number of devices."""
+    """Whether the wait was given without a number of devices."""
 
     @classmethod
     def parse(cls, argument: str) -> "QueueWait":
@@ -57,20 +57,21 @@ class QueueWait:
         counts = list(self.by_devices)
         if devices in self.by_devices or len(counts) == 1:
             return self.by_devices.get(devices, self.by_devices[counts[0]])
-        # Beyond the largest count, the line through the last two.
+        # Beyond the largest count, extrapolate from the last two.
         few, many = next((pair for pair in pairwise(counts) if devices < pair[1]), counts[-2:])
         share = math.log(devices / few) / math.log(many / few)
         first, last = self.by_devices[few], self.by_devices[many]
         if first and last:
             log_wait = math.log(first) + share * (math.log(last) - math.log(first))
+            # The minimum, far above MAX_SECONDS, avoids an overflow.
             wait = math.exp(min(log_wait, 2 * math.log(MAX_SECONDS)))
         else:  # A wait of 0 has no logarithm: linear in the logarithm of devices alone.
             wait = max(0.0, first + share * (last - first))
         if wait > MAX_SECONDS:
             raise SpecError(
-                f"the wait on {devices:,} devices is beyond all reason if it grows as from "
-                f"{few:,} to {many:,}",
-                hint=f"give it too: …,{devices}=1d",
+                f"the wait on {devices:,} devices would be above {MAX_SECONDS:g} s if it grew as "
+                f"from {few:,} to {many:,}",
+                hint=f"give that wait too: …,{devices}=1d",
             )
         return wait
 

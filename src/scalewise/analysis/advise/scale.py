@@ -1,4 +1,4 @@
-"""One number of devices as a candidate, with what it would take."""
+"""A scale: one number of devices as a candidate, with its time, cost and energy."""
 
 from dataclasses import dataclass
 
@@ -41,27 +41,27 @@ class Interrupted:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """A number of devices, measured or predicted, and what it would take."""
+    """A number of devices, and the time, cost and energy of the job, measured or predicted."""
 
     devices: int
     nodes: int | None = None
     charged: int
-    """Devices that are paid for: more than are used, where only full nodes are charged."""
+    """Devices that are paid for: more than are used, if nodes are charged as a whole."""
     measured: bool = True
     throughput: Estimate | None = None
     time: Estimate | None = None
-    """Seconds of the complete job, or whatever the times of the curve are."""
+    """Seconds of the complete job; for a CSV, of whatever its `time` column covers."""
     efficiency: Estimate | None = None
     device_hours: Estimate | None = None
     cost: Estimate | None = None
     currency: str | None = None
-    """Of the cost; None where unknown."""
+    """The currency of the cost; None where unknown."""
     energy: Estimate | None = None
     """Joules of the devices that are used."""
     chance: float | None = None
     """The probability of meeting all limits of the purpose."""
     target: AtTarget | None = None
-    """What the target takes; ``time`` is then the time to target."""
+    """With a target: its batch and work; ``time`` is then the time to target."""
     interrupted: Interrupted | None = None
     wait: float | None = None
     """Seconds in the queue: part of the time, but not of the device-hours."""
@@ -73,12 +73,12 @@ class Scale:
             return None
         return Topology(self.nodes, self.devices // self.nodes)
 
-    def require_time(self, problem: str) -> Estimate:
-        """Return the time; refuse a scale of which only the throughput is known."""
+    def require_time(self, reason: str) -> Estimate:
+        """Return the time; refuse a scale without one, with the ``reason`` why it is needed."""
         if self.time is None:
             raise SpecError(
-                f"{problem}, and there are only throughputs",
-                hint=f"add a column time, or give {parameter('target')}",
+                f"{reason}, and there are only throughputs",
+                hint=f"add a `time` column, or give {parameter('target')}",
             )
         return self.time
 
@@ -92,12 +92,12 @@ class Scale:
 
     @property
     def busy_time(self) -> float:
-        """The slowness without the wait in the queue: how long devices are held."""
+        """The slowness without the wait in the queue: how long devices are in use."""
         if self.wait and self.device_hours:
             return self.device_hours.value * 3600 / self.charged
         return self.slowness
 
     @property
     def device_time(self) -> float:
-        """Charged devices × the time they are held: device-hours in another unit."""
+        """Charged devices × busy time: device-seconds, per sample if only throughput is known."""
         return self.charged * self.busy_time

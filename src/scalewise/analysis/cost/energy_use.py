@@ -1,9 +1,9 @@
-"""The energy that a scale takes: from measured points, or from the watts of a device.
+"""The energy of a job on any number of devices: from measured points, or from a device's watts.
 
     E = once + watts · D,    D = devices × seconds
 
-``once`` is the computation of equal work, on any number of devices. ``watts`` is what a device
-draws on top, also while it waits: its mean power falls where devices wait.
+``once`` is the energy of the computation itself, equal for equal work on any number of devices.
+``watts`` is what each device draws in addition, also while it waits.
 """
 
 import math
@@ -25,27 +25,27 @@ MAX_WATTS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The law of a curve's energy, and its source: the user, the catalog or measurements."""
+    """The power model of a curve, by watts that were given, from the catalog, or measured."""
 
     once: float
-    """Joules of the work itself."""
+    """Joules of the computation itself."""
     watts: float
-    """Of each device, on top of that."""
+    """Watts that each device draws in addition."""
     spread: float = 0.0
-    """The error in logarithms: half the range of the measured watts."""
+    """Error of the model, as a logarithm: half the range of the measured watts."""
     device: Device | None = None
-    """The catalog's device whose maximum power it is: an upper bound."""
+    """The catalog's device whose maximum power ``watts`` is; energies are then upper bounds."""
     measured: tuple[tuple[int, float], ...] = ()
-    """Numbers of devices, and the mean watts of a device that were measured there."""
+    """Measured numbers of devices, and the mean watts per device on each."""
 
     def energy(self, device_seconds: Estimate) -> Estimate:
-        """Return joules; the interval combines that of the time and that of the law."""
+        """Return joules; the interval combines that of the time and the error of the model."""
         joules = device_seconds.through(lambda seconds: self.once + self.watts * seconds)
         return widened(joules, self.spread)
 
 
 def widened(estimate: Estimate, spread: float) -> Estimate:
-    """Return an estimate whose interval also covers an error of ``spread``, in logarithms.
+    """Return an estimate whose interval also covers an error of ``spread``, a logarithm.
 
     >>> widened(Estimate(100.0, 100.0, 100.0), 0.0)
     Estimate(value=100.0, low=100.0, high=100.0, count=1)
@@ -56,8 +56,8 @@ def widened(estimate: Estimate, spread: float) -> Estimate:
 def power_of(
     curve: ScalingCurve, device_watts: float | None = None, device: str | None = None
 ) -> Power | None:
-    """Return the energy law of a curve; None where its power is unknown. Without measured energy it
-    needs ``device_watts``, or ``device``, a name of the catalog.
+    """Return the power model of a curve; None where unknown. A curve without measured energy needs
+    ``device_watts``, or ``device``, a name in the catalog.
     """
     measured = [point for point in curve.points if point.energy and point.time]
     if device_watts is not None and device is not None:
@@ -68,8 +68,8 @@ def power_of(
     if measured and (device_watts is not None or device is not None):
         raise SpecError(
             f"the energy of {curve.name} was measured",
-            hint=f"leave {parameter('watts')} and {parameter('device')} out: they are for curves "
-            "without it",
+            hint=f"omit {parameter('watts')} and {parameter('device')}: they are for curves "
+            "without measured energy",
         )
     if device_watts is not None:
         check_positive("watts", device_watts, example=700, maximum=MAX_WATTS)
@@ -82,7 +82,7 @@ def power_of(
 
 
 def _fit_power(measured: Sequence[Point]) -> Power:
-    """Fit the law to points with energy and time, by least relative error."""
+    """Fit the model to points with energy and time, by least squares of relative errors."""
     rows = [
         (point.energy.value, point.devices * point.time.value)
         for point in measured
@@ -91,10 +91,9 @@ def _fit_power(measured: Sequence[Point]) -> Power:
     mean_watts = [joules / seconds for joules, seconds in rows]
     # Unknown samples count as equal work, as in every table of times.
     samples = [point.samples for point in measured if point.samples is not None]
-    equal_work = len(samples) < len(measured) or max(samples) - min(
-        samples
-    ) <= SAME_WORK_TOLERANCE * min(samples)
-    if len(rows) == 1 or not equal_work:
+    unknown = len(samples) < len(measured)
+    equal_work = unknown or max(samples) - min(samples) <= SAME_WORK_TOLERANCE * min(samples)
+    if len(rows) == 1 or not equal_work:  # ``once`` cannot be fitted.
         once, device_watts = 0.0, mean_watts[-1]
     else:
         joules, seconds = np.array(rows).T

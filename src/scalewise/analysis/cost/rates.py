@@ -1,4 +1,4 @@
-"""The price of one device for one hour: a number, or a name of the price list."""
+"""The price of one device for one hour: a number, or the name of an entry in the price list."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Rate:
     source: str | None = None
     date: str | None = None
     devices: int | None = None
-    """Devices of the instance, which can only be rented as a whole."""
+    """Devices of one instance, which can only be rented as a whole."""
 
 
 def price_of(price: "str | float | Rate") -> Rate:
-    """Return a rate from a number, or ``provider:instance[:spot]``; a sole provider may be omitted.
+    """Return a rate from a number or ``[provider:]instance[:spot]``, if that names one price only.
 
     >>> price_of(2.5).per_device_hour
     2.5
@@ -38,7 +38,7 @@ def price_of(price: "str | float | Rate") -> Rate:
     number: float | None = None
     if not isinstance(price, str):
         number = price
-    elif price.isascii() and "_" not in price:  # float() reads more than users mean.
+    elif price.isascii() and "_" not in price:  # float() also reads 1_000 and non-ASCII digits.
         with suppress(ValueError):
             number = float(price)
     if number is not None:
@@ -66,7 +66,7 @@ def price_of(price: "str | float | Rate") -> Rate:
 
 
 def _find_price(text: str) -> Price:
-    """Return the only price with this name; an instance name matches any provider."""
+    """Return the only price with this name; an instance alone matches those of all providers."""
     listed = prices()
     lower = text.lower()
     matches = [

@@ -1,6 +1,4 @@
-"""The device-hours of a study: measured for finished runs, and expected for missing ones from the
-same configuration, or by prediction from two scales; else bounded by a time limit, or unknown.
-"""
+"""The device-hours of a study: of finished runs as recorded, of missing runs as expected."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +11,9 @@ from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import RunSpec, StudySpec
 
 Basis = Literal["bought", "measured", "predicted", "limited", "unknown"]
+"""Source of a run's device-hours. bought: the run is finished; measured: repeats of the same run;
+predicted: two or more smaller scales of its curve; limited: at most those of its time limit.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +24,8 @@ class Item:
     devices: int
     """Devices that are charged: more than the run uses, where runs share an allocation."""
     basis: Basis
-    """Where the number comes from."""
     hours: Estimate | None = None
-    """Device-hours, bought or expected."""
+    """Device-hours: bought, or else expected."""
     max_hours: float | None = None
     """Upper bound in device-hours; None where unknown."""
 
@@ -47,7 +47,7 @@ class Bill:
 
     @property
     def missing(self) -> tuple[Item, ...]:
-        """Items that are still to be bought."""
+        """Items of runs that are not finished."""
         return tuple(item for item in self.items if item.basis != "bought")
 
     @property
@@ -65,7 +65,7 @@ class Bill:
 
     @property
     def unknown(self) -> int:
-        """The number of runs without expectation and bound."""
+        """The number of runs whose device-hours have neither an expectation nor an upper bound."""
         return sum(item.basis == "unknown" for item in self.items)
 
 
@@ -77,7 +77,7 @@ def bill_items(
     max_hours: Callable[[RunSpec], float | None],
     billed_devices: Callable[[RunSpec], int],
 ) -> list[Item]:
-    """Return the item of each run; ``bought`` has the device-hours of finished runs, by id, and
+    """Return the item of each run. ``bought`` has the device-hours of finished runs, by run id;
     ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit.
     """
     missing = [run for run in runs if run.id not in bought]
@@ -106,6 +106,7 @@ def _expected_seconds(
     study: StudySpec, curve: ScalingCurve, missing: Sequence[RunSpec]
 ) -> dict[str, tuple[Basis, Estimate]]:
     """Return the seconds of the missing runs of a curve and their basis, by run id."""
+    # repr() distinguishes values that compare equal, such as 1 and True.
     on_curve = [run for run in missing if repr(study.where(run)) == repr(curve.where)]
     measured = {(point.devices, point.nodes): point.time for point in curve.points if point.time}
     largest = max(point.devices for point in curve.points)

@@ -9,13 +9,14 @@ from scalewise.analysis.number_format import (
 )
 
 START_ASSUMED = (
-    ", if all that devices do not shorten is the start: times alone do not separate it from what "
-    "grows with every step"
+    ", if all time that more devices do not shorten is the start: times alone do not separate it "
+    "from overhead in every step"
 )
+"""A condition on the factor for the data, where only times were measured."""
 
 
 def break_even_sentences(worth: BreakEven) -> tuple[str, ...]:
-    """Say whether devices are worthwhile, and if not, what data, batch and model would do."""
+    """Say whether devices are worthwhile, and if not, which data, batch or model would be."""
     if worth.efficiency >= worth.floor:
         return (_efficiency_sentence(worth, "worthwhile as it is"),)
     return (
@@ -28,16 +29,16 @@ def break_even_sentences(worth: BreakEven) -> tuple[str, ...]:
 
 def _efficiency_sentence(worth: BreakEven, verdict: str) -> str:
     efficiency = format_percent(worth.efficiency)
-    if not worth.timed:
+    if not worth.in_seconds:
         return (
             f"On {format_count(worth.devices)} this job has an efficiency of {efficiency} by its "
             f"throughput, {verdict}; its start is not known."
         )
     return (
         f"On {format_count(worth.devices)} this job has, by the law of its complete time, an "
-        f"efficiency of {efficiency}, {verdict}: {worth.few} × "
-        f"({_sum_of_parts(worth.start_few, worth.train_few)}) / "
-        f"({worth.devices} × ({_sum_of_parts(worth.start, worth.train)})), start + training in "
+        f"efficiency of {efficiency}, {verdict}: {worth.base_devices} × "
+        f"({_sum_of_parts(worth.base_start, worth.base_training)}) / "
+        f"({worth.devices} × ({_sum_of_parts(worth.start, worth.training)})), start + training in "
         "seconds."
     )
 
@@ -47,13 +48,15 @@ def _more_data_sentence(worth: BreakEven) -> str:
     if data is None:
         return (
             "No amount of data is enough: the training itself has an efficiency of "
-            f"{format_percent(worth.training_efficiency)} on them, the limit for more data."
+            f"{format_percent(worth.training_efficiency)} on {format_count(worth.devices)}, and "
+            "more data cannot raise it."
         )
     return (
         f"With {format_rounded(data)} times the data or the epochs it would be "
-        f"{format_percent(worth.floor, 0)}: {_sum_of_parts(worth.start, data * worth.train)} s on "
-        f"{worth.devices:,} against {_sum_of_parts(worth.start_few, data * worth.train_few)} s on "
-        f"{worth.few:,}{START_ASSUMED if worth.overhead is None else ''}."
+        f"{format_percent(worth.floor, 0)}: {_sum_of_parts(worth.start, data * worth.training)} s "
+        f"on {worth.devices:,} against "
+        f"{_sum_of_parts(worth.base_start, data * worth.base_training)} s on "
+        f"{worth.base_devices:,}{START_ASSUMED if worth.overhead is None else ''}."
     )
 
 
@@ -78,7 +81,7 @@ def _larger_batch_sentence(worth: BreakEven) -> str:
     best = format_percent(worth.best_batch_efficiency)
     too_low = f"No batch is large enough alone: it would stay below {best}, because the "
     if worth.batch_of_steps is None:
-        return f"{too_low}computation itself is slower there."
+        return f"{too_low}computation itself is slower on more devices."
     if worth.training_efficiency >= worth.floor:
         return f"{too_low}start takes too long."
     return (
@@ -106,5 +109,5 @@ def _larger_model_sentence(worth: BreakEven) -> str:
     )
 
 
-def _sum_of_parts(start: float, train: float) -> str:
-    return f"{format_number(start)} + {format_number(train)}" if start else format_number(train)
+def _sum_of_parts(start: float, training: float) -> str:
+    return " + ".join(format_number(seconds) for seconds in (start, training) if seconds)
