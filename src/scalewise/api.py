@@ -15,7 +15,7 @@ from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as predict_curve
 from scalewise.record.read import RunRecord
 from scalewise.report.text.advice import advice_sentences, advice_warnings, reason
-from scalewise.report.text.doubts import worded
+from scalewise.report.text.doubts import with_warning_texts
 from scalewise.report.text.prediction import prediction_sentences
 from scalewise.spec import StudySpec
 
@@ -62,7 +62,7 @@ def measure(
     Of several curves, ``where`` selects one, for example ``where={"strategy": "fsdp"}``.
     """
     curves = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
-    return worded(results.select_curve(curves, where, source))
+    return with_warning_texts(results.select_curve(curves, where, source))
 
 
 def explain(
@@ -167,4 +167,4 @@ def curve(
         scaling=scaling,
         devices_per_node=devices_per_node,
     )
-    return worded(numbers)
+    return with_warning_texts(numbers)

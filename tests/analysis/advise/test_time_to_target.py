@@ -81,7 +81,7 @@ def test_past_the_critical_batch_more_devices_buy_little_and_what_to_do_instead_
     told = " ".join(found.sentences)
     assert "so more devices buy" in told and "give further devices to other runs" in told
     below = " ".join(asked(purpose="deadline=5h", critical_batch=1e5).sentences)
-    assert "From a global batch of" in below and "devices of 64 on" in below
+    assert "From a global batch of" in below and "devices with 64 each) on" in below
 
 
 def test_a_purpose_is_judged_by_the_time_to_target():
@@ -143,7 +143,7 @@ def test_a_table_of_times_and_samples_is_split_by_its_law():
     found = asked(curve, target="samples=160e3", critical_batch=None)
     for scale in found.scales[:4]:
         assert scale.time.value == pytest.approx(30 + 1600 / scale.devices, rel=1e-3)
-    assert any("share it evenly" in text for text in found.warnings)
+    assert any("assumes an efficiency of 100 % in training" in text for text in found.warnings)
     with pytest.raises(NotEnoughData, match="there are only times"):
         asked(curve_from_numbers(times=times, scaling="strong"), critical_batch=None)
 
@@ -221,7 +221,7 @@ def test_a_loss_that_runs_have_reached_tells_the_work_at_each_batch(recorded):
     assert told.critical is None
     assert told.law.critical.value == pytest.approx(256, rel=0.1)
     work = advice_sentences(found)[1]
-    assert "took" in work and "critical batch by these points" in work
+    assert "took" in work and "critical batch fitted to these points" in work
 
 
 def test_the_work_lies_between_the_two_looks_where_a_loss_was_passed(recorded):
@@ -284,12 +284,12 @@ def test_the_critical_batch_is_the_given_one_or_the_noise_or_refused(recorded):
     scale = Estimate(2000.0, 1500.0, 2600.0)
     by_default = with_records(noisy(curve, scale), records, "epochs=4")
     assert by_default.conditions.target.critical.noise_devices == 2
-    assert "by the gradient noise on 2 devices" in " ".join(advice_sentences(by_default))
+    assert "from the gradient noise on 2 devices" in " ".join(advice_sentences(by_default))
     assert by_default.conditions.target.law.critical.value == pytest.approx(2000, rel=0.1)
     named = with_records(noisy(curve, scale), records, "epochs=4", critical_batch="noise")
     assert named.conditions.target.critical == by_default.conditions.target.critical
     given_one = with_records(noisy(curve, scale), records, "epochs=4", critical_batch="300")
-    assert "its critical batch as given" in " ".join(advice_sentences(given_one))
+    assert "with the critical batch as given" in " ".join(advice_sentences(given_one))
     with pytest.raises(NotEnoughData, match="known at a global batch of 64 only") as refused:
         with_records(curve, records, "epochs=4")
     assert "critical_batch=8192" in refused.value.hint
@@ -299,7 +299,7 @@ def test_the_critical_batch_is_the_given_one_or_the_noise_or_refused(recorded):
 
 def test_a_public_critical_batch_is_taken_with_more_doubt():
     advice = asked(critical_batch="like:resnet")
-    assert "its critical batch like that of resnet in public tables" in str(advice)
+    assert "with the critical batch like that of resnet in public tables" in str(advice)
     found = advice.conditions.target
     assert found.critical.batch.high / found.critical.batch.low > 4
     with pytest.raises(SpecError, match="no convergence table of 'resnet50'") as refused:

@@ -191,7 +191,7 @@ def test_where_more_devices_stop_paying():
     assert "more devices buy little" in batch_verdict(found, 2 * critical)
     assert "more devices buy almost nothing" in batch_verdict(found, 5 * critical)
     limit = batch_limit(found, per_device=64)
-    assert f"{-(-found.enough.value // 64):,.0f} devices of 64" in limit
+    assert f"{-(-found.enough.value // 64):,.0f} devices with 64 each" in limit
     assert "save less than 10 % of the steps" in limit and "other runs" in limit
     assert "no number of devices needs fewer than" in limit and "known to a factor" not in limit
     assert "no number" not in batch_limit(work_to_target(points(), unit="epochs"))

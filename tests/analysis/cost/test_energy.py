@@ -253,7 +253,7 @@ def test_balanced_weighs_energy_where_it_is_known_and_says_so(curve):
     assert "the least energy × time" in scalewise.advise(curve, "balanced").reason
     points = tuple(replace(point, energy=None, power=None) for point in curve.points)
     without = scalewise.advise(replace(curve, points=points), "balanced")
-    assert "the least device-hours × time (device-hours stand for energy)" in without.reason
+    assert "the least device-hours × time (energy is unknown)" in without.reason
     by_energy, by_hours = scalewise.advise(curve, "balanced").chosen, without.chosen
     assert by_energy.devices > by_hours.devices  # Waiting devices draw less than they cost.
 

@@ -575,13 +575,13 @@ def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
             {"strategy": "fsdp"},
             {"all-gather": 13 * 2**20, "reduce-scatter": 13 * 2**19},
             "fsdp: 13 MiB all-gathered and 6.5 MiB reduce-scattered per step and device; "
-            "18 % of the step waits for others",
+            "18 % of the step waits for communication",
         ),
         (
             {"strategy": "pipeline", "batch": 16},
             {"point-to-point": 2**20},
             "pipeline: 1 MiB sent point to point per step and device; "
-            "18 % of the step waits for others; "
+            "18 % of the step waits for communication; "
             "the bubble of 2 stages and 8 micro-batches is 11 % of the step (computed)",
         ),
         ({"strategy": "ddp"}, None, None),
@@ -630,7 +630,7 @@ def test_the_sentence_names_the_largest_cause_and_its_seconds():
             "input",
             {"input": 0.004, "baseline_seconds": {"input": 0.003}},
             "on 1 device it was 3 ms already, so without it the baseline would be "
-            "faster too, and efficiency would rise less than speed",
+            "faster too, and speed would rise more than efficiency",
         ),
         (
             "input",
@@ -651,7 +651,7 @@ def test_the_sentence_fits_the_numbers(cause, changes, said):
         ("input", {"loaders": LoaderRates(410, 980, 2)},
          "The loaders deliver 410 samples/s and you need 980: raise workers from 2 to 5."),
         ("input", {"loaders": LoaderRates(410, 980, 0)}, "from 0 to 3."),
-        ("input", {"loaders": LoaderRates(2000, 980, 2)}, "beside the training"),
+        ("input", {"loaders": LoaderRates(2000, 980, 2)}, "during training"),
         ("computation", {"batch": 8.0}, "8 samples per step, and 64"),
         ("computation", {}, "threads per rank"),
         ("orchestration", {}, "logging"),

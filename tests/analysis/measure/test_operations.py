@@ -57,7 +57,7 @@ def test_measure_and_explain_print_it(tmp_path, capsys):
     printed = capsys.readouterr().out
     row = re.search(r"Operations of the model\n.*\n.*\n +1 .*", printed)[0]
     assert "999.4" in row and "434.7" in row and "43.9 %" in row
-    assert "MFU is of 989.5 TFLOP/s, h200 in bf16: NVIDIA H200" in printed
+    assert "MFU is a share of 989.5 TFLOP/s, h200 in bf16: NVIDIA H200" in printed
     app(["explain", str(folder)], standalone_mode=False)
     line = re.search("each of 2 devices does .*", capsys.readouterr().out)[0]
     assert "does 390 TFLOP/s of the model's own operations, 39.4 %" in line

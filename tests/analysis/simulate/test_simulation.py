@@ -200,7 +200,7 @@ def test_where_much_hangs_on_the_slowest_rank_it_says_what_that_is_from(tmp_path
         if "vary as much" in line
     ]
     assert re.search(r"vary as much as the \d+ recorded steps", line)
-    assert line.endswith("a busy machine makes the slowest of many too slow, a short run too fast.")
+    assert line.endswith("underestimated if the run was short.")
 
 
 def test_of_repeats_the_middle_one_counts(tmp_path):

@@ -239,15 +239,13 @@ def _excess(scale: Scale, purpose: Purpose) -> float:
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:
     """Return the chance to meet all limits: the smallest, because they mostly fail together."""
-    smallest = None
-    for limit in purpose.limits:
-        value = limit.quantity(scale)
-        assert value is not None  # _require_quantity() refused unknown ones.
-        share = chance(value, limit.bound, is_lower_bound=limit.kind.is_lower_bound)
-        if share is None:
-            return None
-        smallest = share if smallest is None else min(smallest, share)
-    return smallest
+    chances = [
+        chance(value, limit.bound, is_lower_bound=limit.kind.is_lower_bound)
+        for limit in purpose.limits
+        if (value := limit.quantity(scale))
+    ]
+    known_chances = [share for share in chances if share is not None]
+    return min(known_chances, default=None) if len(known_chances) == len(chances) else None
 
 
 def chance(value: Estimate, bound: float, *, is_lower_bound: bool) -> float | None:

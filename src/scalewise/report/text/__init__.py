@@ -1,1 +1,1 @@
-"""Every sentence about a result: one module per kind of answer."""
+"""Results as sentences: one module per kind of result."""

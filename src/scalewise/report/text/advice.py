@@ -1,4 +1,4 @@
-"""The sentences of an advice, each with its numbers."""
+"""Sentences that describe an advice: the chosen scale (number of devices), why, and what else."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,7 +28,7 @@ MIN_CHANCE, MAX_CHANCE = 0.01, 0.99
 GOAL_TEXT = {
     "device-hours": ("takes", "take", "the fewest device-hours"),
     "time": ("is", "are", "the fastest"),
-    "balanced": ("has", "have", "the least device-hours × time (device-hours stand for energy)"),
+    "balanced": ("has", "have", "the least device-hours × time (energy is unknown)"),
     "balanced by energy": ("has", "have", "the least energy × time"),
 }
 """By objective: verb for one device, verb for several, and what the chosen scale is or has."""
@@ -37,6 +37,7 @@ CAUSE_TEXT = {
     "growing": "what grows with devices (a start that takes longer, or an exchange in every step: "
     "times alone do not separate the two)",
 }
+"""By kind of cause, if it is a term of the law that was fitted to the times."""
 
 
 def advice_sentences(advice: Advice) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ def advice_sentences(advice: Advice) -> tuple[str, ...]:
 
 
 def advice_warnings(advice: Advice) -> tuple[str, ...]:
-    """Return what limits the trust in an advice."""
+    """Return what makes an advice less certain."""
     warnings = [
         *prediction_warnings(advice.prediction),
         *returns_warnings(advice.returns),
@@ -90,15 +91,14 @@ def reason(advice: Advice) -> str:
     """Say why a scale was chosen, or that none meets the purpose and which comes closest."""
     purpose, scales, scale = advice.purpose, advice.scales, advice.closest
     limits = " and ".join(map(str, purpose.limits))
-    counts = f"{scales[0].devices:,} to {scales[-1].devices:,} devices"
+    candidates = f"{scales[0].devices:,} to {scales[-1].devices:,} devices"
     numbers = f"{_quantities(scale, format_estimate)}{_chance_clause(scale, purpose)}."
     if advice.chosen is None:
-        return (
-            f"No scale of {counts} meets {limits}; the closest is {_with_basis(scale)}: {numbers}"
-        )
+        closest = f"the closest is {_with_basis(scale)}"
+        return f"No scale of {candidates} meets {limits}; {closest}: {numbers}"
     singular, plural, best = GOAL_TEXT[purpose.objective(scales)]
     verb = singular if scale.devices == 1 else plural
-    among = f"those that meet {limits}" if limits else counts
+    among = f"those that meet {limits}" if limits else candidates
     return f"{_with_basis(scale)}, {verb} {best} of {among}: {numbers}"
 
 
@@ -130,6 +130,7 @@ def scale_label(scale: Scale) -> str:
 
 
 def _with_basis(scale: Scale) -> str:
+    """Return the label of a scale, and whether it was measured."""
     return f"{scale_label(scale)}, {'measured' if scale.measured else 'predicted'}"
 
 
@@ -148,22 +149,22 @@ def _neighbour_sentence(label: str, other: Scale, advice: Advice) -> str:
 
 
 def _relative_change(ratio: float) -> str:
-    """Return a ratio as a change, such as 93 % more."""
+    """Return a ratio as a change: ``93 % more`` for 1.93."""
     return f"{format_percent(abs(ratio - 1), 0)} {'less' if ratio < 1 else 'more'}"
 
 
 def _chance_clause(scale: Scale, purpose: Purpose) -> str:
-    """Return how likely a scale meets the limits of the purpose; empty where unknown."""
+    """Return the chance that a scale meets the limits, as a clause; empty where unknown."""
     if scale.chance is None:
         return ""
     percent = format_percent(min(max(scale.chance, MIN_CHANCE), MAX_CHANCE), 0)
-    edge = "below " if scale.chance < MIN_CHANCE else "above " if scale.chance > MAX_CHANCE else ""
+    bound = "below " if scale.chance < MIN_CHANCE else "above " if scale.chance > MAX_CHANCE else ""
     limits = "limit" if len(purpose.limits) == 1 else "limits"
-    return f"; the chance to meet the {limits} is {edge}{percent}"
+    return f"; the chance to meet the {limits} is {bound}{percent}"
 
 
 def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
-    """Return what a scale takes; its throughput only without a time, which says the same."""
+    """Return the time, cost, energy and efficiency of a scale; throughput if it has no time."""
     parts = []
     if scale.time:
         parts.append(_time_text(scale, scale.time, estimate))
@@ -185,7 +186,7 @@ def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
 
 
 def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]) -> str:
-    """Return the time, in hours too if long, with the parts for the queue and interruptions."""
+    """Return the time; in brackets its hours if long, and its parts in queue and interruptions."""
     lost = scale.interrupted.lost.value if scale.interrupted else 0.0
     details = [
         format_duration(time.value) if time.value >= LONG_SECONDS else "",
@@ -201,7 +202,7 @@ def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]
 
 
 def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -> list[str]:
-    """Say where returns diminish; ``curve`` is None if the scales are not of the measured job."""
+    """Say where returns diminish; ``curve`` is None if conditions made it another job."""
     sentences = []
     if returns.diminish and returns.before and returns.gain is not None:
         gain = returns.gain
@@ -213,9 +214,9 @@ def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -
     if returns.enough:
         sentences.append(_enough_sentence(returns.enough, returns.saved))
     if curve and curve.turns_at:
-        before = [point.devices for point in curve.points if point.regime == "compute"]
-        if before:
-            training = f"Training dominates up to {format_count(max(before))}"
+        training_counts = [p.devices for p in curve.points if p.regime == "compute"]
+        if training_counts:
+            training = f"Training dominates up to {format_count(max(training_counts))}"
             sentences.append(f"{training}, overhead from {curve.turns_at:,}.")
         else:
             sentences.append(f"Overhead dominates from {format_count(curve.turns_at)} on.")
@@ -225,7 +226,7 @@ def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -
 
 
 def _enough_sentence(enough: int, saved: Sequence[tuple[int, float]]) -> str:
-    """Say how little time more devices save."""
+    """Say how little time is ``saved``: pairs of a number of devices and its share of the time."""
     (first_devices, first_share), highest = saved[0], max(share for _, share in saved)
     if highest <= 0:
         return f"Going beyond {format_count(enough)} saves no time."
@@ -248,9 +249,10 @@ def cause_sentence(cause: Cause) -> str:
             f"{format_percent(cause.seconds / cause.total, 0)} is not training: "
             f"{', '.join(spans)}."
         )
+    devices = format_count(cause.devices)
     return (
         f"The cause is {CAUSE_TEXT[cause.kind]}: about {format_rounded(cause.seconds)} of the "
-        f"{format_number(cause.total)} s that {cause.formula} gives {format_count(cause.devices)}."
+        f"{format_number(cause.total)} s that {cause.formula} gives for {devices}."
     )
 
 
@@ -262,7 +264,7 @@ def returns_warnings(returns: DiminishingReturns) -> tuple[str, ...]:
     return (
         f"from {format_count(below.devices)} on the predicted time is below the "
         f"{format_rounded(below.fixed)} s that {below.formula} takes as fixed: measure before you "
-        "count on it",
+        "rely on it",
     )
 
 
@@ -302,12 +304,12 @@ def power_sentence(power: Power) -> str:
     watts = format_number(power.watts)
     if power.device:
         return (
-            f"Energy is at most {watts} W × device-hours: the maximum power of "
+            f"Energy is at most device-hours × {watts} W: the maximum power of "
             f"{power.device.name} ({power.device.source}; {power.device.date}). Waiting devices "
-            "draw less, so the chance to meet an energy limit is a lower bound."
+            "draw less, so the chance to meet an energy limit is at least the one shown."
         )
     if not power.measured:
-        return f"Energy is {watts} W, as given, × device-hours."
+        return f"Energy is device-hours × {watts} W, as given."
     (first, first_watts), (last, last_watts) = power.measured[0], power.measured[-1]
     ends = f"{format_number(first_watts)} W per device on {first:,}"
     if first != last:

@@ -1,4 +1,4 @@
-"""The sentences on conditions beyond the measured job: a target, interruptions, a queue."""
+"""Sentences on conditions that the measured job did not have: a target, interruptions, a queue."""
 
 import math
 from collections.abc import Iterable
@@ -23,10 +23,11 @@ ALTERNATIVES = (
     "instead, give further devices to other runs, to a larger model, or to splitting the same "
     "batch (tensor, pipeline)"
 )
+"""What to do with more devices where a larger batch no longer pays."""
 
 
 def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[str]:
-    """Say what the conditions mean for a scale."""
+    """Say what the conditions mean for the scale ``closest``, normally the chosen one."""
     sentences = []
     if conditions.target:
         sentences += _target_sentences(conditions.target, closest)
@@ -44,7 +45,7 @@ def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[
 
 
 def condition_warnings(conditions: ResolvedConditions) -> list[str]:
-    """Return what limits the trust in the conditions."""
+    """Return what makes an advice under these conditions less certain."""
     target, wait = conditions.target, conditions.wait
     warnings = []
     if target:
@@ -57,12 +58,12 @@ def condition_warnings(conditions: ResolvedConditions) -> list[str]:
             )
         if not target.job.starts:
             warnings.append(
-                "the time to start is not known and not counted: add a column time to the CSV"
+                "the time to start is unknown and not counted: add a `time` column to the CSV"
             )
-        if target.job.assumed:
+        if target.job.assumed_law:
             warnings.append(
-                "times alone do not separate the speed of training from the start: by "
-                f"{target.job.assumed} the devices share it evenly, at an efficiency of 100 %"
+                "times alone do not separate the speed of training from the start: "
+                f"{target.job.assumed_law} assumes an efficiency of 100 % in training"
             )
     if wait and not wait.same_for_all:
         fewest, largest = min(wait.by_devices), max(wait.by_devices)
@@ -89,20 +90,20 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
         f"{format_number(work)} samples at a global batch of {format_number(batch)}"
         for batch, work, _ in to_target.points
     ]
-    verb = "is" if len(points) == 1 else "took"
+    verb = "takes" if len(points) == 1 else "took"
     work = f"The target {to_target.target} {verb} {', '.join(points)}"
     if law is None:
         return [f"{work}, the same on all scales."]
     if critical is None:
-        source = "by these points"
+        source = "fitted to these points"
     elif critical.like:
         source = f"like that of {critical.like} in public tables"
     elif critical.noise_devices:
-        source = f"by the gradient noise on {critical.noise_devices} devices"
+        source = f"from the gradient noise on {critical.noise_devices} devices"
     else:
         source = "as given"
     batch = to_target.batches[closest.devices]
-    sentences = [f"{work}; {law}, its critical batch {source}.", batch_verdict(law, batch)]
+    sentences = [f"{work}; {law}, with the critical batch {source}.", batch_verdict(law, batch)]
     # Past the critical batch the verdict itself says what to do instead.
     if batch <= law.critical.value:
         per_device = to_target.batches[to_target.base] / to_target.base
@@ -111,11 +112,11 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
 
 
 def batch_limit(law: WorkToTarget, per_device: int | None = None) -> str:
-    """Say from which batch more devices stop paying, and what to do instead."""
+    """Say from which batch, or devices with ``per_device`` samples, no more devices pay."""
     where = _rounded(law.enough)
     if per_device:
         devices = math.ceil(law.enough.value / per_device)
-        where += f", {format_number(devices)} devices of {format_number(per_device)}"
+        where += f" ({format_number(devices)} devices with {format_number(per_device)} each)"
     low, high = law.critical.low, law.critical.high
     vague = (
         f" The critical batch is known to a factor of {high / low:.0f} only: measure a batch of "
@@ -159,7 +160,7 @@ def _rounded(estimate: Estimate) -> str:
 
 
 def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple[str, ...]:
-    """Say how often to save, by the formula, and what is lost nevertheless."""
+    """Say how often to save, by which formula, and how much time is lost nevertheless."""
     at_scale, every = scale.interrupted, interruptions.every
     if at_scale is None:
         return ()
@@ -173,7 +174,7 @@ def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple
         f"save every {format_number(at_scale.interval)} s, by Daly's correction of Young's "
         f"{first_order}"
         if at_scale.interval
-        else f"the job is too short for a save to pay; a long one would save every {first_order}"
+        else f"the job is too short for a save to pay; a long job would save every {first_order}"
     )
     measured = ["the save"] if interruptions.save_measured else []
     measured += ["the restart"] if interruptions.restart_measured else []
@@ -183,7 +184,7 @@ def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple
         f"With an interruption of each {every.per} every {format_duration(every.seconds)}, a job "
         f"on {format_count(scale.devices)} has one every {format_number(mean)} s; a save takes "
         f"{format_number(save)} s and a restart {format_number(restart)} s{source}: {advised}.",
-        f"Expected are {format_number(at_scale.count)} interruptions, and "
+        f"Expect {format_number(at_scale.count)} interruptions, and "
         f"{format_number(at_scale.lost.value)} s of saves, lost work and restarts: "
         f"{format_number(per_hour)} s of every hour.",
     )

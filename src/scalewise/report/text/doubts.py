@@ -1,4 +1,4 @@
-"""Warnings: each doubt about a result as a sentence."""
+"""Warnings as sentences; a doubt is a reason to trust a result less."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +20,10 @@ def warning_text(warning: str | Doubt) -> str:
     if isinstance(warning, str):
         return warning
     text = DOUBT_TEXT[warning.kind]
-    return (text.format if isinstance(text, str) else text)(**warning.figures)
+    return text.format(**warning.figures) if isinstance(text, str) else text(**warning.figures)
 
 
-def worded(curve: ScalingCurve) -> ScalingCurve:
+def with_warning_texts(curve: ScalingCurve) -> ScalingCurve:
     """Return a curve whose warnings are sentences."""
     points = [
         replace(point, warnings=tuple(map(warning_text, point.warnings))) for point in curve.points
@@ -32,18 +32,18 @@ def worded(curve: ScalingCurve) -> ScalingCurve:
     return replace(curve, points=tuple(points), warnings=warnings)
 
 
-def _differ(subject: str) -> Callable[..., str]:
-    def text(name: str, values: Sequence[str]) -> str:
+def _difference_text(subject: str) -> Callable[..., str]:
+    def text_of(name: str, values: Sequence[str]) -> str:
         return f"{subject} differ in {name}: {', '.join(values)}"
 
-    return text
+    return text_of
 
 
 def _work_differs(samples: int | None, baseline: int | None) -> str:
-    now, before = (
+    total, baseline_total = (
         "an unknown number of" if count is None else f"{count:,}" for count in (samples, baseline)
     )
-    return f"{now} samples in all, and {before} at the baseline: times are not compared"
+    return f"{total} samples in all, and {baseline_total} at the baseline: times are not compared"
 
 
 DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
@@ -53,11 +53,11 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     ),
     "rehearsed": lambda nodes, hosts: f"{nodes} nodes rehearsed on {format_count(hosts, 'host')}",
     "resumed": lambda step, rate_only: (
-        f"resumed after step {step:,}: {'its rate is' if rate_only else 'times are'} of the last "
-        "attempt alone"
+        f"resumed after step {step:,}: {'its rate is' if rate_only else 'times are'} only of the "
+        "last attempt"
     ),
     "skipped files": lambda by_rank: skipped_sentence(by_rank),
-    "loss not finite": "the final loss is not a number: the accuracy means nothing",
+    "loss not finite": "the final loss is not a number: the accuracy is meaningless",
     "overloaded": lambda host, share: (
         f"host {host} was overloaded: other processes used {100 * share:.0f} % of its CPU; "
         "times are unreliable"
@@ -65,10 +65,10 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     "work differs": _work_differs,
     "accuracy differs": "validation accuracy {accuracy:.1%} differs from the baseline's "
     "{baseline:.1%} by more than its spread ({spread:.1%})",
-    "other device": "{device} against {baseline}: acceleration, not efficiency",
-    "runs differ": _differ("runs of this curve"),
+    "other device": "{device} is compared with {baseline}: acceleration, not efficiency",
+    "runs differ": _difference_text("runs of this curve"),
     "baseline missing": "the run on {missing} is missing: compared with {used} devices",
-    "curves differ": _differ("these curves"),
+    "curves differ": _difference_text("these curves"),
     "operations not counted": "operations were not counted: {reason}",
     "no peak of a CPU": "the catalog has no peak for a CPU",
     "unlisted device": "the catalog has no device named {device!r}",
@@ -84,4 +84,4 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
         "off by as much"
     ),
 }
-"""A template of the figures of a doubt, or a function of them."""
+"""By kind of doubt: a format string, or a function, of its figures."""

@@ -1,4 +1,4 @@
-"""The sentences of `explain`; those of guards are declared in ``analysis.explain.guards``."""
+"""Sentences of `explain`; those of guards (checks of the training) are in ``analysis.explain``."""
 
 from collections.abc import Mapping
 
@@ -28,13 +28,13 @@ COLLECTIVE_VERBS = {
     "all-gather": "all-gathered",
     "reduce-scatter": "reduce-scattered",
     "broadcast": "broadcast",
-    "all-to-all": "exchanged by all with all",
+    "all-to-all": "exchanged all-to-all",
     "point-to-point": "sent point to point",
 }
 
 
 def point_sentence(point: Breakdown) -> str:
-    """Return how long a step of a point takes, and the largest cause of lost time."""
+    """Return how long a step takes on a number of devices, and the largest cause of lost time."""
     takes = f"On {format_count(point.devices)} a step takes {format_seconds(point.step)}"
     if point.ideal is None:
         return (
@@ -48,31 +48,31 @@ def point_sentence(point: Breakdown) -> str:
     cause = CAUSE_TEXT[point.cause]
     if point.cause == "transfer":
         cause = _traits_of_dominant_split(point.facts.spec).transfer or cause
-    elif _mixed_with_transfer(point):
+    elif _includes_transfer(point):
         cause = "computation and communication, which were not measured separately"
     seconds, added = point.seconds[point.cause] or 0.0, point.step - point.ideal
-    if added <= 0:
-        return f"{takes}, {format_seconds(seconds)} of it {cause}{_baseline_had_it(point)}."
+    if added <= 0:  # Another cause gained as much as this one lost.
+        return f"{takes}, {format_seconds(seconds)} of it {cause}{_baseline_clause(point)}."
     part = "most" if seconds > added / 2 else "the largest part"
     return (
         f"{takes}, and computation alone would take {ideal}: "
-        f"{part} of the rest ({format_seconds(seconds)}) is {cause}{_baseline_had_it(point)}."
+        f"{part} of the rest ({format_seconds(seconds)}) is {cause}{_baseline_clause(point)}."
     )
 
 
 def _traits_of_dominant_split(spec: RunSpec) -> StrategyTraits:
-    """Return the traits of the split that steps wait for: pipeline, else tensor, else strategy."""
+    """Return the traits of the split that steps wait for: pipeline, tensor, or the strategy's."""
     if spec.degrees.pipeline > 1:
         return traits_of(spec.framework, "pipeline")
     return traits_of(spec.framework, "tensor") if spec.degrees.tensor > 1 else spec.traits
 
 
-def _mixed_with_transfer(point: Breakdown) -> bool:
+def _includes_transfer(point: Breakdown) -> bool:
     """Return whether the cause's seconds include communication that was not timed separately."""
     return not point.facts.transfer_known and point.cause in ("computation", "balance")
 
 
-def _baseline_had_it(point: Breakdown) -> str:
+def _baseline_clause(point: Breakdown) -> str:
     """Return a clause if the baseline already lost at least half as much to the same cause."""
     cause, baseline_devices = point.cause or "", point.facts.baseline_devices
     before, now = point.facts.baseline_seconds.get(cause) or 0.0, point.seconds[cause] or 0.0
@@ -80,18 +80,18 @@ def _baseline_had_it(point: Breakdown) -> str:
         return ""
     return (
         f"; on {format_count(baseline_devices)} it was {format_seconds(before)} already, "
-        "so without it the baseline would be faster too, and efficiency would rise less than speed"
+        "so without it the baseline would be faster too, and speed would rise more than efficiency"
     )
 
 
 def point_action(point: Breakdown) -> str | None:
-    """Return something to try against the largest cause of a point."""
+    """Return what to try against the largest cause of lost time; None if there is none."""
     facts = point.facts
     if point.ideal is None:
         return "Use a strategy that records its phases; a fused step has none."
     if point.cause is None:
         return None
-    if _mixed_with_transfer(point):
+    if _includes_transfer(point):
         return (
             "Try a larger batch per device; to see which of the two it is, "
             "use a strategy that measures communication separately."
@@ -110,10 +110,10 @@ def point_action(point: Breakdown) -> str | None:
             "Look for work between the phases: logging, reading the loss of every step, "
             "saving; do it less often, or take a larger batch per device."
         )
-    if facts.batch < 0.9 * facts.baseline_batch:
+    if facts.batch < 0.9 * facts.baseline_batch:  # Strong scaling: the cause is computation.
         return (
             f"A device gets {facts.batch:.3g} samples per step, and {facts.baseline_batch:.3g} "
-            "on the baseline: try a larger global batch, small batches use a device badly."
+            "on the baseline: try a larger global batch, because small batches use a device poorly."
         )
     return (
         "Look at what the devices of a host share: processor cores, memory bandwidth, power; "
@@ -131,12 +131,12 @@ def _input_action(point: Breakdown) -> str:
     if loaders is None:
         return (
             "Try more loader workers; --loaders-alone (`loaders_alone = true` in a study file) "
-            "measures what the loaders can deliver, and then the number of workers can be named."
+            "measures what the loaders can deliver, and so how many workers are needed."
         )
     rates = f"deliver {loaders.delivered:,.0f} samples/s and you need {loaders.needed:,.0f}"
     if loaders.needed_workers <= loaders.workers:
         return (
-            f"Alone the loaders {rates}: beside the training they are slower. "
+            f"Alone the loaders {rates}: during training they are slower. "
             "Look at the processor cores and the storage that the ranks share."
         )
     return f"The loaders {rates}: raise workers from {loaders.workers} to {loaders.needed_workers}."
@@ -163,7 +163,7 @@ def _balance_action(point: Breakdown) -> str:
 
 
 def exchange_sentence(point: Breakdown) -> str | None:
-    """Return what a step of a point exchanges; None if that is unknown."""
+    """Return what a step exchanges on a number of devices; None if that is unknown."""
     exposed = None if point.exposed is None else point.exposed / point.step
     return communication_sentence(point.facts.spec, point.traffic, exposed)
 
@@ -175,11 +175,12 @@ def communication_sentence(
     if not payload_bytes:
         return None
     splits = {"tensor": spec.degrees.tensor, "pipeline": spec.degrees.pipeline}
+    # The strategy's own split is in its name.
     used = [f"{name} {n}" for name, n in splits.items() if n > 1 and name != spec.traits.degree]
     moved = [f"{_size(count)} {COLLECTIVE_VERBS[kind]}" for kind, count in payload_bytes.items()]
     parts = [f"{' x '.join([spec.strategy, *used])}: {join_with_and(moved)} per step and device"]
     if exposed is not None:
-        parts.append(f"{100 * exposed:.0f} % of the step waits for others")
+        parts.append(f"{100 * exposed:.0f} % of the step waits for communication")
     if spec.bubble is not None:
         parts.append(
             f"the bubble of {spec.degrees.pipeline} stages and "
@@ -190,11 +191,7 @@ def communication_sentence(
 
 
 def _size(count: int) -> str:
-    """Return a number of bytes as text, in the largest unit that it reaches.
-
-    >>> _size(3 * 2**19), _size(2048), _size(5)
-    ('1.5 MiB', '2 KiB', '5 bytes')
-    """
+    """Return a number of bytes in binary units, such as ``1.5 MiB``."""
     for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -221,13 +218,13 @@ def _flops_text(rate: float) -> str:
 
 
 def verdict_text(verdict: ScalingVerdict) -> str:
-    """Return whether a curve scales; several grades are possible where its interval is wide."""
+    """Return how well a curve scales: several grades if its interval is wide."""
     uncertain = " (the interval is too wide to say which)" if len(verdict.grades) > 1 else ""
     return f"scales {' or '.join(verdict.grades)}{uncertain}"
 
 
 def boundary_sentence(boundary: Boundary) -> str:
-    """Return the efficiency lost by using more than one node, and the largest cause of that."""
+    """Return the efficiency lost from one node to several, and the largest cause of that loss."""
     (inside, beyond), (before, after) = boundary.devices, boundary.efficiency
     change = (
         f"leaving the node ({inside} to {beyond} devices, on {boundary.nodes} nodes) "

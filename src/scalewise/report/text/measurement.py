@@ -1,4 +1,4 @@
-"""The sentences of measured curves: how they were measured, and what makes them doubtful."""
+"""Sentences about measured curves: how they were measured, and what makes them doubtful."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ COVERAGE_TEXT = {
     "processors": "energy is that of the hosts' processors, with all that ran on them",
     "as given": "energy is as the table gives it",
 }
-"""What an energy may include, and the sentence that says so."""
+"""By value of ``Point.energy_covers``: the sentence that says what an energy includes."""
 
 
 def curve_lines(curve: ScalingCurve) -> list[str]:
     """Return how a curve was measured, what it is compared with, and what its metrics cover."""
     fixed = {"weak": "batch per device fixed", "strong": "global batch fixed"}
-    rule = (
+    scaling = (
         f"{curve.scaling} scaling ({fixed[curve.scaling]})" if curve.scaling else "scaling unknown"
     )
     work = curve.work or ("as given" if curve.baseline.samples else "taken as equal")
     lines = [
-        f"{rule}; work: {work}",
+        f"{scaling}; work: {work}",
         f"compared with {format_count(curve.baseline.devices, 'device')}; intervals are 90 %",
     ]
     if not has_efficiency([curve]):  # The study compares kinds of devices, not their number.
@@ -34,12 +34,12 @@ def curve_lines(curve: ScalingCurve) -> list[str]:
         largest = format_count(max(one_node), "device")
         lines.append(f"up to {largest} on one node, from {min(several)} on several")
     if curve.baseline.overhead is not None:
-        approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
+        basis = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
         turn = curve.turns_at
-        where = (
+        dominates = (
             f"dominates from {format_count(turn, 'device')} on" if turn else "never dominates here"
         )
-        lines.append(f"overhead {where}{approximately}")
+        lines.append(f"overhead {dominates}{basis}")
     return [*lines, *_metric_lines(curve.points)]
 
 
@@ -48,7 +48,9 @@ def _metric_lines(points: Sequence[Point]) -> list[str]:
     covered = dict.fromkeys(point.energy_covers for point in points if point.energy)
     lines = [COVERAGE_TEXT[parts] for parts in covered if parts]
     peaks = dict.fromkeys((p.peak, p.peak_source) for p in points if p.peak)
-    lines += [f"MFU is of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks]
+    lines += [
+        f"MFU is a share of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks
+    ]
     unknown = dict.fromkeys(warning_text(p.mfu_unknown) for p in points if p.mfu_unknown)
     lines += [f"MFU is not known: {reason}" for reason in unknown]
     return lines
@@ -60,13 +62,13 @@ def has_efficiency(curves: Sequence[ScalingCurve]) -> bool:
 
 
 def not_correct(curve: ScalingCurve) -> list[str]:
-    """Return lines to show before an answer that uses runs with incorrect training."""
+    """Return lines to print before a result if the training of its runs was not correct."""
     lines = [f"not correct: {sentence}" for sentence in curve.not_correct]
     return [*lines, "  hint: fix this first; `scalewise explain` shows how"] if lines else []
 
 
 def acceleration_lines(curves: Sequence[ScalingCurve]) -> list[str]:
-    """Return how much faster kinds of devices are, and the threads of a CPU they beat."""
+    """Return how much faster one kind of device is than another, and the threads of a CPU."""
     faster = [point for curve in curves for point in curve.points if point.acceleration]
     lines = [
         f"acceleration {format_rounded(point.acceleration.value)} x: {point.named} against "
@@ -80,5 +82,5 @@ def acceleration_lines(curves: Sequence[ScalingCurve]) -> list[str]:
         for curve in curves
         if any(p.device_name == "cpu" and p.named in baselines for p in curve.points)
     }
-    lines += [f"a CPU here has {format_count(count, 'thread')}" for count in threads if count]
+    lines += [f"the CPU used {format_count(count, 'thread')}" for count in threads if count]
     return lines

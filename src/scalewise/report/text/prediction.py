@@ -1,4 +1,4 @@
-"""The sentences of a prediction, with the arithmetic that a reader can check."""
+"""Sentences that describe a prediction, with the arithmetic that a reader can check."""
 
 import math
 
@@ -13,6 +13,7 @@ UNKNOWNS = {
     "network": "data from one node cannot show the network between nodes, a two-node run can",
     "node size": "devices per node are unknown, so the network between nodes is not modelled",
 }
+"""By value of ``PredictedPoint.unknown``: what the measurements cannot show."""
 
 
 def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
             "The trend is averaged with machine models (compute, rings inside and between nodes, "
             f"latency, growth), weighted by how well they explain the {measured}."
         )
-        lines += [_trend(forecast), models, *_arithmetic(forecast, prediction.curve.unit)]
+        lines += [_trend_sentence(forecast), models, *_arithmetic(forecast, prediction.curve.unit)]
     if unknown := prediction.points[-1].unknown:
         lines.append(f"{UNKNOWNS[unknown].capitalize()}.")
     if prediction.next:
@@ -35,7 +36,7 @@ def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
 def prediction_warnings(prediction: Prediction) -> tuple[str, ...]:
     """Return the warnings of the curve, and one per outlier."""
     curve = prediction.curve
-    outliers = (_outlier(row, curve.unit) for row in prediction.outliers)
+    outliers = (_outlier_warning(row, curve.unit) for row in prediction.outliers)
     return (*map(warning_text, curve.warnings), *outliers)
 
 
@@ -47,19 +48,19 @@ def describe_reach(point: PredictedPoint) -> str:
     return f"{text}; {UNKNOWNS[point.unknown]}" if point.unknown else text
 
 
-def next_measurement(following: NextMeasurement) -> str:
+def next_measurement(measurement: NextMeasurement) -> str:
     """Return which measurement to make next, and its expected effect."""
-    nodes = f" ({format_count(following.nodes, 'node')})" if following.nodes else ""
-    purpose = ", the first across nodes" if following.unseen else ""
+    nodes = f" ({format_count(measurement.nodes, 'node')})" if measurement.nodes else ""
+    reason = ", the first across nodes" if measurement.unseen else ""
     return (
-        f"Measure {following.devices} devices{nodes} next{purpose}: the interval of the "
-        f"{following.metric} on {following.target} devices would shrink to about "
-        f"{100 * following.shrinks:.0f} % of its width."
+        f"Measure {measurement.devices} devices{nodes} next{reason}: the interval of the "
+        f"{measurement.metric} on {measurement.target} devices would shrink to about "
+        f"{100 * measurement.shrinks:.0f} % of its width."
     )
 
 
-def _outlier(row: Outlier, unit: str) -> str:
-    """Return which row does not fit, and what the other rows predict there."""
+def _outlier_warning(row: Outlier, unit: str) -> str:
+    """Return which measurement does not fit the others, and what they predict there."""
     per = "s" if row.metric == "time" else f"{unit}/s"
     return (
         f"{format_count(row.devices)}: {format_number(row.measured)} {per} is not explained by "
@@ -68,16 +69,16 @@ def _outlier(row: Outlier, unit: str) -> str:
     )
 
 
-def _trend(forecast: Forecast) -> str:
+def _trend_sentence(forecast: Forecast) -> str:
     trend, by_rate = forecast.trend, forecast.points.metric == "throughput"
-    what = "per-device throughput" if by_rate else "parallel efficiency"
-    # Logarithmic losses add up.
+    quantity = "per-device throughput" if by_rate else "parallel efficiency"
+    # Losses are logarithms, so they add up.
     loss, typical, measured, leave_node = (
         f"{100 * part:.1f} %"
         for part in (trend.loss, trend.typical_loss, trend.measured_loss, trend.leave_node_loss)
     )
     text = (
-        f"Expected {what} after each doubling: {100 * math.exp(-trend.loss):.1f} % "
+        f"Expected {quantity} after each doubling: {100 * math.exp(-trend.loss):.1f} % "
         f"(logarithmic loss {loss} = {typical} typical + {trend.own_weight:.2f} × {measured} "
         "measured)"
     )
@@ -87,7 +88,7 @@ def _trend(forecast: Forecast) -> str:
 
 
 def _arithmetic(forecast: Forecast, unit: str) -> list[str]:
-    """Return a line per count: last value × growth × efficiency = prediction."""
+    """Return a line per predicted count: last measured value × growth × efficiency."""
     points, weight = forecast.points, forecast.trend_weight
     last, by_rate = float(points.values[-1]), points.metric == "throughput"
     lines = []

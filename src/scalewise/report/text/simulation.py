@@ -1,4 +1,4 @@
-"""The sentences of a simulation: what it is based on, its result, how far to trust it."""
+"""Sentences that describe a simulation: its basis, its result, and how far to trust it."""
 
 import math
 
@@ -22,9 +22,11 @@ NOTES = {
     "are assumed",
     "not simulated": "{} was measured, but cannot be simulated: {}",
 }
+"""By code of a note: what is assumed, with its values in place of the braces."""
 BENCHMARK = "benchmarks/simulation.py"
 """Compares simulated steps with real ones, on the machine it is run on."""
 ROUNDING_SECONDS = 5e-9
+"""Parts of a step that are not longer are not named."""
 MIN_BALANCE_SHARE = 0.1
 """Share of a step from which waiting for the slowest rank is worth a sentence."""
 
@@ -45,17 +47,18 @@ def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
     if any(point.phases["balance"] >= MIN_BALANCE_SHARE * point.step for point in points):
         lines.append(
             f"Ranks are assumed to vary as much as the {len(simulation.spread.ratios)} recorded "
-            "steps: a busy machine makes the slowest of many too slow, a short run too fast."
+            "steps: the wait for the slowest rank is overestimated if the machine was busy, "
+            "underestimated if the run was short."
         )
     counts: dict[str, list[str]] = {}
     for point in points:
         counts.setdefault(describe_reach(point), []).append(f"{point.topology.world:,}")
     lines += [f"On {', '.join(worlds)}: {reach}." for reach, worlds in counts.items()]
-    return (*lines, _trust(simulation))
+    return (*lines, _trust_sentence(simulation))
 
 
 def describe_reach(point: SimulatedStep) -> str:
-    """Return what the effect of other devices on a step is based on."""
+    """Return how the effect of other devices on a step is known: timed, extrapolated or given."""
     topology, timed, shared = point.topology, point.reach.timed, point.reach.shared_devices
     if topology.world == 1:
         return "one device does not communicate"
@@ -63,13 +66,13 @@ def describe_reach(point: SimulatedStep) -> str:
         text = f"communication was timed on {topology}"
     elif timed:
         text = f"communication was timed on {', '.join(map(str, timed))}, and "
-        is_given = topology.nodes > 1 and all(swept.nodes == 1 for swept in timed)
-        text += "the link between nodes was given" if is_given else (
-            "is extrapolated with fitted links"
-        )  # fmt: skip
+        if topology.nodes > 1 and all(measured.nodes == 1 for measured in timed):
+            text += "the link between nodes was given"
+        else:
+            text += "is extrapolated with fitted links"
     else:
         text = "links as given"
-    if topology.devices <= max(1, shared):
+    if topology.devices <= max(1, shared):  # The slow-down was measured, or there is none.
         return text
     measured = f"was measured up to {shared}" if shared else "is unknown"
     return f"{text}; the slow-down between devices of one node {measured}"
@@ -81,28 +84,28 @@ def describe_note(note: Note) -> str:
 
 
 def _largest_step(simulation: Simulation, point: SimulatedStep) -> str:
-    """Return the parts of one step, and its efficiency."""
+    """Return the parts of the step on the most devices, and its efficiency."""
     overheads = {
         "of exposed communication": point.phases["exchange"],
         "of waiting for the slowest rank": point.phases["balance"],
         "of contention for cores": point.phases["contention"],
     }
-    own = math.fsum(point.phases[name] for name in DEVICE_PHASES)
+    own_work = math.fsum(point.phases[name] for name in DEVICE_PHASES)
     added = [
         f" + {_ms(seconds)} {cause}"
         for cause, seconds in overheads.items()
         if seconds > ROUNDING_SECONDS
     ]
     return (
-        f"{format_count(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own "
-        f"work{''.join(added)} = {_ms(point.step)}; one device alone takes "
+        f"{format_count(point.topology.world)} ({point.topology}): {_ms(own_work)} of a device's "
+        f"own work{''.join(added)} = {_ms(point.step)}; one device alone takes "
         f"{_ms(simulation.one_device_step.step)}: efficiency "
         f"{100 * simulation.efficiency(point):.1f} %."
     )
 
 
-def _trust(simulation: Simulation) -> str:
-    """Return the error where it was measured, and that this is not an interval."""
+def _trust_sentence(simulation: Simulation) -> str:
+    """Say how far measured steps differ from simulated ones, and that this is no interval."""
     checks, points = simulation.checks, simulation.points
     if not checks:
         return (
@@ -113,7 +116,7 @@ def _trust(simulation: Simulation) -> str:
     factors = ", ".join(
         f"{check.factor:.2f} × ({format_count(check.topology.world)})" for check in checks
     )
-    text = f"Measured steps took {factors} as long as simulated, if they used such links"
+    text = f"Measured steps took {factors} as long as simulated with these links"
     if len(checks) > 1 and abs(checks[-1].factor - 1) > abs(checks[0].factor - 1):
         text += "; the error grows with the number of devices"
     corrected = [(point, simulation.corrected_throughput(point)) for point in points]
@@ -131,29 +134,17 @@ def _trust(simulation: Simulation) -> str:
 
 
 def _link(link: Link) -> str:
-    """Return a link as text.
-
-    >>> _link(Link(2e-05, 25e9))
-    '25 GB/s and 20 µs'
-    """
+    """Return bandwidth and latency as text, such as ``25 GB/s and 20 µs``."""
     return f"{_bytes(link.bandwidth, digits=4)}/s and {link.latency * 1e6:.3g} µs"
 
 
 def _bytes(size: float, digits: int = 3) -> str:
-    """Return bytes in decimal units.
-
-    >>> _bytes(212008), _bytes(1e9)
-    ('212 kB', '1 GB')
-    """
+    """Return bytes in decimal units, such as ``212 kB``."""
     units = ("TB", "GB", "MB", "kB")
     unit = next((unit for unit in units if size >= BYTES_PER_UNIT[unit]), "B")
     return f"{size / BYTES_PER_UNIT[unit]:.{digits}g} {unit}"
 
 
 def _ms(seconds: float) -> str:
-    """Return seconds as milliseconds.
-
-    >>> _ms(0.0123456), _ms(1.5)
-    ('12.35 ms', '1,500 ms')
-    """
+    """Return seconds as milliseconds, such as ``12.35 ms``."""
     return f"{format_number(1000 * seconds)} ms"

@@ -15,8 +15,9 @@ ITEM_TEXT = {
     "limited": "at most {}, by the time limit",
     "unknown": "not known yet",
 }
+"""By ``Item.basis``; the braces take the amount."""
 MIN_NAMED_SHARE = 0.005
-"""Causes of a smaller share are not named."""
+"""Causes with a smaller share of the device-hours are not named."""
 
 
 def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
@@ -49,19 +50,19 @@ def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
 
 
 def receipt_lines(receipt: Receipt) -> list[str]:
-    """Return a receipt in one to four sentences."""
+    """Return how the device-hours of a study were used, in one to four sentences."""
     if not receipt.bought:
         return ["no device-hours used yet"]
-    lines = [f"{_bought(receipt)}, {percent(receipt.share(receipt.useful))} useful"]
+    lines = [f"{_bought_text(receipt)}, {percent(receipt.share(receipt.useful))} useful"]
     shares = {cause: receipt.share(hours) for cause, hours in receipt.lost.items()}
     named = sorted((c for c in shares if shares[c] >= MIN_NAMED_SHARE), key=lambda c: -shares[c])
     if named:
         lines.append("lost: " + ", ".join(f"{cause} {percent(shares[cause])}" for cause in named))
-    below = [cause for cause in shares if shares[cause] <= -MIN_NAMED_SHARE]
-    if gained := [cause for cause in below if cause in CAUSES]:
+    negative = [cause for cause in shares if shares[cause] <= -MIN_NAMED_SHARE]
+    if gained := [cause for cause in negative if cause in CAUSES]:
         better = ", ".join(f"{cause} {percent(-shares[cause])}" for cause in gained)
         lines.append(f"gained over the baseline: {better}")
-    if other := [cause for cause in below if cause not in CAUSES]:
+    if other := [cause for cause in negative if cause not in CAUSES]:
         less = ", ".join(f"{cause} {percent(shares[cause])}" for cause in other)
         lines.append(f"negative losses: {less}")
     return lines
@@ -70,12 +71,12 @@ def receipt_lines(receipt: Receipt) -> list[str]:
 def unreadable_receipt(hours: float, rate: Rate | None, problem: Exception) -> str:
     """Return the line for a study whose records cannot be read: its hours and cost only."""
     receipt = Receipt(bought=hours).priced(rate)
-    return f"{_bought(receipt)}; the useful share is unknown: {problem}"
+    return f"{_bought_text(receipt)}; the useful share is unknown: {problem}"
 
 
-def _bought(receipt: Receipt) -> str:
+def _bought_text(receipt: Receipt) -> str:
     text = f"bought {number(receipt.bought)} device-hours"
-    if receipt.energy is not None:
+    if receipt.energy is not None:  # Of some runs it may be unknown, so the sum is a lower bound.
         unit = energy_unit(receipt.energy)
         text += f" and {number(receipt.energy / JOULES_PER_UNIT[unit])} {unit} or more"
     if receipt.cost is None:
