@@ -25,7 +25,8 @@ MAX_FACTOR = 1e6
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
     """By which factor data, batch or model must grow for ``devices`` to reach an efficiency; None
-    where no factor is large enough. Start (launch, data, build, compile) and training are seconds.
+    where no factor is large enough. ``start`` (launch, data, build, compile) and ``training`` are
+    seconds on ``devices``; ``base_start`` and ``base_training`` are those of the baseline.
     """
 
     devices: int

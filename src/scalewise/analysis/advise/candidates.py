@@ -29,7 +29,8 @@ def candidate_scales(
     equal_work = curve_series(prediction.curve, "time") is not None
     by_time = equal_work and all(point.time for point in prediction.points)
     scales = []
-    for point in (point for point in prediction.points if by_time or point.throughput):
+    points = [point for point in prediction.points if by_time or point.throughput]
+    for point in points:
         as_measured = _scale_of(point, prediction, by_time=by_time, whole_nodes=whole_nodes)
         running = conditions.with_target_and_interruptions(as_measured)
         if running is None:  # Interruptions would keep the job from finishing.

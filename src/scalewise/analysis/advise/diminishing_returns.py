@@ -35,7 +35,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelowFixed:
-    """From ``devices`` on, predicted times are below the fixed term of the fitted law."""
+    """From ``devices`` on, predicted times are below the fixed term of the law: they disagree."""
 
     devices: int
     fixed: float
@@ -44,7 +44,7 @@ class BelowFixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiminishingReturns:
-    """What doublings of the devices gain; None where the limit is not reached."""
+    """Where doublings of the devices stop paying; None where they still pay."""
 
     diminish: int | None
     """The first number of devices that added less than half of the ideal gain."""

@@ -22,7 +22,6 @@ from scalewise.record.schema import UNEXPLAINED, recurring
 START_SPANS = (*recurring("once"), UNEXPLAINED)
 """Spans that occur once in a job, except those that only measure (trace, timed loaders)."""
 EPOCH_SPANS = recurring("every epoch")
-"""Spans that recur every epoch."""
 MIN_POINTS_GROWING_START = 4
 """Points needed to separate a start that grows with devices from a fixed one."""
 

@@ -45,11 +45,8 @@ class Power:
 
 
 def widened(estimate: Estimate, spread: float) -> Estimate:
-    """Return an estimate whose interval also covers an error of ``spread``, a logarithm.
-
-    >>> widened(Estimate(100.0, 100.0, 100.0), 0.0)
-    Estimate(value=100.0, low=100.0, high=100.0, count=1)
-    """
+    """Return an estimate whose interval also covers an error of ``spread``, a logarithm."""
+    # Dividing by 1 combines the two errors as independent ones.
     return estimate / Estimate(1.0, math.exp(-spread), math.exp(spread), estimate.count)
 
 

@@ -11,8 +11,8 @@ from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import RunSpec, StudySpec
 
 Basis = Literal["bought", "measured", "predicted", "limited", "unknown"]
-"""Source of a run's device-hours. bought: the run is finished; measured: repeats of the same run;
-predicted: two or more smaller scales of its curve; limited: at most those of its time limit.
+"""Source of a run's device-hours. bought: its own record; measured: finished runs of the same
+configuration; predicted: smaller scales of its curve; limited: its time limit, an upper bound.
 """
 
 

@@ -163,19 +163,19 @@ def _chance_clause(scale: Scale, purpose: Purpose) -> str:
     return f"; the chance to meet the {limits} is {bound}{percent}"
 
 
-def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
+def _quantities(scale: Scale, to_text: Callable[[Estimate], str]) -> str:
     """Return the time, cost, energy and efficiency of a scale; throughput if it has no time."""
     parts = []
     if scale.time:
-        parts.append(_time_text(scale, scale.time, estimate))
+        parts.append(_time_text(scale, scale.time, to_text))
     elif scale.throughput:
-        parts.append(f"{estimate(scale.throughput)} per second")
+        parts.append(f"{to_text(scale.throughput)} per second")
     if scale.device_hours:
-        parts.append(f"{estimate(scale.device_hours)} device-hours")
+        parts.append(f"{to_text(scale.device_hours)} device-hours")
     if scale.cost:
-        parts.append(f"a cost of {estimate(scale.cost)} {scale.currency or ''}".rstrip())
+        parts.append(f"a cost of {to_text(scale.cost)} {scale.currency or ''}".rstrip())
     if scale.energy:
-        parts.append(format_energy(scale.energy, estimate))
+        parts.append(format_energy(scale.energy, to_text))
     if scale.efficiency:
         parts.append(f"efficiency {format_percent(scale.efficiency.value)}")
         if scale.target:
@@ -185,7 +185,7 @@ def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
     return ", ".join(parts)
 
 
-def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]) -> str:
+def _time_text(scale: Scale, time: Estimate, to_text: Callable[[Estimate], str]) -> str:
     """Return the time; in brackets its hours if long, and its parts in queue and interruptions."""
     lost = scale.interrupted.lost.value if scale.interrupted else 0.0
     details = [
@@ -195,7 +195,7 @@ def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]
     ]
     in_brackets = ", ".join(filter(None, details))
     to_target = " to target" if scale.target else ""
-    return f"{estimate(time)} s{to_target}" + (f" ({in_brackets})" if in_brackets else "")
+    return f"{to_text(time)} s{to_target}" + (f" ({in_brackets})" if in_brackets else "")
 
 
 # Where returns diminish, and why.
@@ -241,7 +241,7 @@ def _enough_sentence(enough: int, saved: Sequence[tuple[int, float]]) -> str:
 def cause_sentence(cause: Cause) -> str:
     """Say what more devices do not shorten: spans, a term of the fitted law, or parts of steps."""
     if cause.kind == "steps":
-        return "The loss is in the steps themselves; `scalewise explain FOLDER` shows its causes."
+        return "Time is lost in the steps themselves; `scalewise explain FOLDER` shows the causes."
     if cause.kind == "spans":
         spans = [f"{name} {format_number(span)} s" for name, span in cause.spans[:3] if span > 0]
         return (
@@ -266,9 +266,6 @@ def returns_warnings(returns: DiminishingReturns) -> tuple[str, ...]:
         f"{format_rounded(below.fixed)} s that {below.formula} takes as fixed: measure before you "
         "rely on it",
     )
-
-
-# Many equal runs, and energy.
 
 
 def _packing_sentence(packing: Packing, devices: int) -> str:

@@ -110,7 +110,7 @@ def point_action(point: Breakdown) -> str | None:
             "Look for work between the phases: logging, reading the loss of every step, "
             "saving; do it less often, or take a larger batch per device."
         )
-    if facts.batch < 0.9 * facts.baseline_batch:  # Strong scaling: the cause is computation.
+    if facts.batch < 0.9 * facts.baseline_batch:  # Here the cause is computation.
         return (
             f"A device gets {facts.batch:.3g} samples per step, and {facts.baseline_batch:.3g} "
             "on the baseline: try a larger global batch, because small batches use a device poorly."

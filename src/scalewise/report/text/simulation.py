@@ -66,7 +66,7 @@ def describe_reach(point: SimulatedStep) -> str:
         text = f"communication was timed on {topology}"
     elif timed:
         text = f"communication was timed on {', '.join(map(str, timed))}, and "
-        if topology.nodes > 1 and all(measured.nodes == 1 for measured in timed):
+        if topology.nodes > 1 and all(timed_topology.nodes == 1 for timed_topology in timed):
             text += "the link between nodes was given"
         else:
             text += "is extrapolated with fitted links"
