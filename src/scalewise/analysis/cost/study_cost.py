@@ -57,10 +57,10 @@ class Bill:
         if not hours:
             return None
         return Estimate(
-            sum(run.value for run in hours),
-            sum(run.value if run.low is None else run.low for run in hours),
-            sum(run.value if run.high is None else run.high for run in hours),
-            min(run.count for run in hours),
+            sum(estimate.value for estimate in hours),
+            sum(estimate.value if estimate.low is None else estimate.low for estimate in hours),
+            sum(estimate.value if estimate.high is None else estimate.high for estimate in hours),
+            min(estimate.count for estimate in hours),
         )
 
     @property

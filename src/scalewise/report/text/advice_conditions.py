@@ -112,7 +112,7 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
 
 
 def batch_limit(law: WorkToTarget, per_device: int | None = None) -> str:
-    """Say from which batch, or devices with ``per_device`` samples, no more devices pay."""
+    """Say from which global batch on more devices do not pay, and what to do instead."""
     where = _rounded(law.enough)
     if per_device:
         devices = math.ceil(law.enough.value / per_device)

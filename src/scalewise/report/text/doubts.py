@@ -32,7 +32,7 @@ def with_warning_texts(curve: ScalingCurve) -> ScalingCurve:
     return replace(curve, points=tuple(points), warnings=warnings)
 
 
-def _difference_text(subject: str) -> Callable[..., str]:
+def _make_difference_text(subject: str) -> Callable[..., str]:
     def text_of(name: str, values: Sequence[str]) -> str:
         return f"{subject} differ in {name}: {', '.join(values)}"
 
@@ -66,9 +66,9 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     "accuracy differs": "validation accuracy {accuracy:.1%} differs from the baseline's "
     "{baseline:.1%} by more than its spread ({spread:.1%})",
     "other device": "{device} is compared with {baseline}: acceleration, not efficiency",
-    "runs differ": _difference_text("runs of this curve"),
+    "runs differ": _make_difference_text("runs of this curve"),
     "baseline missing": "the run on {missing} is missing: compared with {used} devices",
-    "curves differ": _difference_text("these curves"),
+    "curves differ": _make_difference_text("these curves"),
     "operations not counted": "operations were not counted: {reason}",
     "no peak of a CPU": "the catalog has no peak for a CPU",
     "unlisted device": "the catalog has no device named {device!r}",

@@ -26,7 +26,7 @@ NOTES = {
 BENCHMARK = "benchmarks/simulation.py"
 """Compares simulated steps with real ones, on the machine it is run on."""
 ROUNDING_SECONDS = 5e-9
-"""Parts of a step that are not longer are not named."""
+"""Shorter parts of a step are rounding errors and are not named."""
 MIN_BALANCE_SHARE = 0.1
 """Share of a step from which waiting for the slowest rank is worth a sentence."""
 
@@ -42,7 +42,7 @@ def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
         "the batch per device stays the same.",
         f"Links: {_link(network.inside)} inside a node{between}; all-reduce by "
         f"{ALGORITHMS[network.algorithm]}.",
-        *(_largest_step(simulation, point) for point in points[-1:]),
+        *(_largest_step(simulation, point) for point in points[-1:]),  # There may be none.
     ]
     if any(point.phases["balance"] >= MIN_BALANCE_SHARE * point.step for point in points):
         lines.append(

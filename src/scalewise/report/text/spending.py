@@ -40,8 +40,8 @@ def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
     parts = [f"bought {amount(Estimate(bill.bought))}"]
     if bill.expected:
         parts.append(f"{amount(bill.expected)} expected to come")
-    limited = any(item.basis == "limited" for item in bill.missing)
-    if limited and bill.max_hours is not None:
+    has_limited = any(item.basis == "limited" for item in bill.missing)
+    if has_limited and bill.max_hours is not None:
         parts.append(f"at most {amount(Estimate(bill.max_hours))} to come")
     if bill.unknown:
         hint = "measure two numbers of devices of a curve to predict the others"
