@@ -25,11 +25,7 @@ def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
             "The trend is averaged with machine models (compute, rings inside and between nodes, "
             f"latency, growth), weighted by how well they explain the {measured}."
         )
-        lines += [
-            _trend_sentence(forecast),
-            models,
-            *_arithmetic_lines(forecast, prediction.curve.unit),
-        ]
+        lines += [_trend_sentence(forecast), models, *_arithmetic(forecast, prediction.curve.unit)]
     if unknown := prediction.points[-1].unknown:
         lines.append(f"{UNKNOWNS[unknown].capitalize()}.")
     if prediction.next:
@@ -67,8 +63,8 @@ def _outlier_warning(row: Outlier, unit: str) -> str:
     """Return which measurement does not fit the others, and what they predict there."""
     row_unit = "s" if row.metric == "time" else f"{unit}/s"
     return (
-        f"{format_count(row.devices)}: {format_number(row.measured)} {row_unit} is not explained by "
-        f"the other rows: {row.law or 'they'} predict{'s' if row.law else ''} "
+        f"{format_count(row.devices)}: {format_number(row.measured)} {row_unit} is not explained "
+        f"by the other rows: {row.law or 'they'} predict{'s' if row.law else ''} "
         f"{format_number(row.expected)} {row_unit}"
     )
 
@@ -91,7 +87,7 @@ def _trend_sentence(forecast: Forecast) -> str:
     return f"{text}."
 
 
-def _arithmetic_lines(forecast: Forecast, unit: str) -> list[str]:
+def _arithmetic(forecast: Forecast, unit: str) -> list[str]:
     """Return a line per predicted count: last measured value × growth × efficiency."""
     points, weight = forecast.points, forecast.trend_weight
     last, by_rate = float(points.values[-1]), points.metric == "throughput"
