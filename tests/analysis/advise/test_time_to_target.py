@@ -133,7 +133,7 @@ def test_a_table_without_times_counts_no_start_and_says_so():
     found = asked(curve_from_numbers(RATES, scaling="weak"))
     assert found.scales[0].target.start is None
     assert found.scales[0].time.value == pytest.approx(1e6 / 100, rel=0.01)
-    assert any("the time to start is not known" in text for text in found.warnings)
+    assert any("the time to start is unknown" in text for text in found.warnings)
 
 
 def test_a_table_of_times_and_samples_is_split_by_its_law():
