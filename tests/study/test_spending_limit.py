@@ -494,7 +494,7 @@ def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):
     [
         (["--for", "eficiency=0.8"], "not a purpose: 'eficiency=0.8'", "'efficiency'"),
         (["--for", "cost=5"], "cost=5 needs the price", "--price"),
-        (["--for", "cost=5 EUR", "--price", "aws:p5.48xlarge"], "cost=5 EUR and the price", "USD"),
+        (["--for", "cost=5 EUR", "--price", "aws:p5.48xlarge"], "cost=5 EUR is not in USD", "USD"),
         (["--for", "time", "--again"], "--for decides after each device count", "leave one"),
         (["--for", "time", "--launcher", "slurm", "--detach"], "--for decides after", "leave one"),
         (["--max-cost", "5"], "--max-cost needs the price", "--max-device-hours 8"),
