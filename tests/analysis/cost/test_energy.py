@@ -266,7 +266,7 @@ def test_watts_and_devices_stand_in_where_nothing_was_measured():
     assert given.scales[0].energy.value == pytest.approx(700 * 3600)
     assert "700 W, as given" in str(given)
     bound = scalewise.advise(TIMES, "energy=1kWh", device="a100")
-    assert bound.power.device and "at most 400 W" in str(bound) and "a100-40gb" in str(bound)
+    assert bound.power.device and "× 400 W" in str(bound) and "a100-40gb" in str(bound)
     told = json.loads(advice_sections.as_json(bound))
     assert told["power"]["watts"] == 400 and told["chosen"]["energy"]["value"] > 0
     (section,) = advice_sections.sections(bound)
