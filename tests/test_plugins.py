@@ -132,7 +132,7 @@ def test_without_engines_only_what_needs_them_is_missing():
         **{
             name: [
                 needs.format("strategy", name.partition(".")[2]),
-                "make horovod, in a checkout of scalewise, builds Horovod"
+                "build Horovod with `make horovod` in a checkout of scalewise"
                 if name.startswith("horovod")
                 else "pip install 'scalewise[deepspeed]'",
             ]

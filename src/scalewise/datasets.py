@@ -1,4 +1,4 @@
-"""Make a data set, check one, or time its loading; the worker reads and writes the files."""
+"""Make a data set, check one, or time its loading; a worker process reads and writes the files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,16 +19,20 @@ ProgressCallback = Callable[[int, int], None]
 """Called with the number of samples done, and the total."""
 MAX_EDGE_PIXELS = 4096
 MAX_PRINTED = 20
-"""Problems that are printed; ``--json`` has all."""
+"""At most this many problems, and as many notes, are printed; ``--json`` has all."""
+MAX_PRINTED_VALUES = 5
+"""Of sizes, modes and formats, only the most frequent are printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What to generate from what; None: as the preset says, or all of the source."""
+    """Settings of ``data make``; None takes the value of the preset, or all that the source has."""
 
     to: Path
     like: str | None = None
+    """One of ``PRESETS``."""
     source: Path | None = None
+    """The folder to take images from; None generates synthetic ones."""
     images: int | None = None
     classes: int | None = None
     edge: int = 224
@@ -55,7 +59,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class MadeDataset:
-    """What was written."""
+    """What was written; ``train`` and ``validation`` count images."""
 
     path: Path
     classes: int
@@ -77,6 +81,8 @@ class CheckedDataset:
     kind: str
     folder: str
     counts: Mapping[str, Mapping[str, int]]
+    """For each split, the images of each class; or ``{"tokens": N}``."""
+    # How many images have each size, colour mode and file format, the most frequent first.
     sizes: Mapping[str, int]
     modes: Mapping[str, int]
     formats: Mapping[str, int]
@@ -88,9 +94,10 @@ class CheckedDataset:
         lines += [f"  {name}: {_count_summary(classes)}" for name, classes in self.counts.items()]
         for name in ("sizes", "modes", "formats"):
             if counts := getattr(self, name):
-                common = ", ".join(f"{value} ({counts[value]:,})" for value in list(counts)[:5])
-                others = f" and {len(counts) - 5} others" if len(counts) > 5 else ""
-                lines.append(f"  {name}: {common}{others}")
+                frequent = list(counts)[:MAX_PRINTED_VALUES]
+                text = ", ".join(f"{value} ({counts[value]:,})" for value in frequent)
+                omitted = len(counts) - len(frequent)
+                lines.append(f"  {name}: {text}{f' and {omitted} others' if omitted else ''}")
         problems = [problem["problem"] for problem in self.problems]
         for kind, texts in (("note", self.notes), ("problem", problems)):
             lines += [f"  {kind}: {text}" for text in texts[:MAX_PRINTED]]
@@ -146,18 +153,16 @@ class LoadingBenchmark:
 
     def __str__(self) -> str:
         size = " × ".join(map(str, self.shape[::-1]))
-        what = f"images of {size}" if len(self.shape) > 1 else f"sequences of {size} tokens"
+        samples = f"images of {size}" if len(self.shape) > 1 else f"sequences of {size} tokens"
         lines = [
-            f"{self.data}: {self.kind}, {self.samples:,} {what}, batches of {self.batch}",
+            f"{self.data}: {self.kind}, {self.samples:,} {samples}, batches of {self.batch}",
             f"loaded for {self.device}, without training",
             "workers  samples/s                each worker  first batch",
         ]
         for row in self.rates:
-            share = row.rate.value / max(1, row.workers)
-            lines.append(
-                f"{row.workers:>7}  {format_estimate(row.rate):<23}  {format_number(share):>11}  "
-                f"{row.first:>9.2f} s"
-            )
+            per_worker = format_number(row.rate.value / max(1, row.workers))
+            rate = format_estimate(row.rate)
+            lines.append(f"{row.workers:>7}  {rate:<23}  {per_worker:>11}  {row.first:>9.2f} s")
         lines.append(skipped_sentence([SkippedFiles(len(self.left_out), self.left_out)]))
         return "\n".join(filter(None, lines))
 
@@ -168,10 +173,11 @@ def bench(data: str, options: Mapping[str, Any], on_progress: ProgressCallback) 
     rates = []
     for row in answer.pop("rows"):
         seconds = np.array(row["seconds"])
-        value = sum(row["read"]) / float(seconds.sum())
-        rates.append(LoadingRate(row["workers"], estimate_from_steps(value, seconds), row["first"]))
-    shape, skipped = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
-    return LoadingBenchmark(data, shape=shape, rates=tuple(rates), left_out=skipped, **answer)
+        per_second = sum(row["read"]) / float(seconds.sum())
+        rate = estimate_from_steps(per_second, seconds)
+        rates.append(LoadingRate(row["workers"], rate, row["first"]))
+    shape, left_out = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
+    return LoadingBenchmark(data, shape=shape, rates=tuple(rates), left_out=left_out, **answer)
 
 
 def _ask_worker(request: Mapping[str, Any], on_progress: ProgressCallback) -> Any:
@@ -187,12 +193,12 @@ def _count_summary(classes: Mapping[str, int]) -> str:
     """Return the number of images and classes, and whether the classes are balanced."""
     if list(classes) == ["tokens"]:
         return f"{classes['tokens']:,} tokens"
-    least, most = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
-    each = f"{classes[least]:,} each"
-    if classes[least] != classes[most]:
-        each = f"from {classes[least]:,} ({least}) to {classes[most]:,} ({most})"
+    smallest, largest = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
+    per_class = f"{classes[smallest]:,} each"
+    if classes[smallest] != classes[largest]:
+        per_class = f"from {classes[smallest]:,} ({smallest}) to {classes[largest]:,} ({largest})"
     images = format_count(sum(classes.values()), "image")
-    return f"{images} in {_format_class_count(len(classes))}, {each}"
+    return f"{images} in {_format_class_count(len(classes))}, {per_class}"
 
 
 def _format_class_count(count: int) -> str:

@@ -1,32 +1,29 @@
 """Every error scalewise raises, on one page.
 
 ScalewiseError
-├── SpecError        the request is wrong            -> fix the study file
-├── PluginError      a named part cannot be loaded   -> install it, or fix its name
+├── SpecError        a setting or argument is wrong  -> fix it, as the hint says
+├── PluginError      a plugin cannot be loaded       -> install it, or fix its name
 │   └── FrameworkMissing  not installed, or unusable  -> install it, or name its Python
 ├── LaunchError      the job could not be started    -> the launcher says why
-│   ├── RunFailed    a run started and did not end   -> its cause, rank and host are named
+│   ├── RunFailed    a run started and failed        -> its cause, rank and host are named
 │   ├── StartLocked  another call starts the run     -> wait for it, then run again
 │   └── OutOfReach   a run cannot be ended from here -> act on its machine, as its user
-├── RecordError      a file cannot be read, written  -> free the disk, or run it again
+├── RecordError      reading or writing a file fails -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
 │   └── Broken       a file of a data set is broken  -> its path is named
-└── NotEnoughData    the question needs more runs    -> measure more points
+└── NotEnoughData    the analysis needs more runs    -> measure more points
 """
 
 import contextvars
 import shlex
 
 command_line = contextvars.ContextVar("command_line", default=False)
-"""Whether texts name parameters as options of the command line; its verbs set this."""
+"""Whether ``parameter`` writes options (``--at``) and not Python parameters (``at=``)."""
 OPTION_NAMES = {
-    "purpose": "for",
-    "per_node": "devices-per-node",
-    "sweeps": "collectives",
-    "inside": "link-inside",
-    "between": "link-between",
-}
-"""Parameters whose option has another name."""
+    "purpose": "for", "per_node": "devices-per-node", "sweeps": "collectives",
+    "inside": "link-inside", "between": "link-between",
+}  # fmt: skip
+"""Python parameters whose command-line option has another name."""
 
 
 def parameter(name: str, value: object = None) -> str:
@@ -59,15 +56,15 @@ class ScalewiseError(Exception):
 
 
 class SpecError(ScalewiseError, ValueError):
-    """The request is wrong."""
+    """A setting or an argument is wrong."""
 
 
 class PluginError(ScalewiseError, LookupError):
-    """A named part cannot be found or loaded."""
+    """A plugin cannot be found or loaded."""
 
 
 class FrameworkMissing(PluginError):
-    """A framework is not installed, too old or incomplete; runs of others can continue."""
+    """A framework is not installed, too old or incomplete; runs with other frameworks can go on."""
 
 
 class LaunchError(ScalewiseError, RuntimeError):
@@ -75,7 +72,7 @@ class LaunchError(ScalewiseError, RuntimeError):
 
 
 class RunFailed(LaunchError):
-    """A run was started and did not end well; ``details`` is what its program printed."""
+    """A run was started and failed; ``details`` is what its program printed."""
 
     def __init__(self, problem: str, *, hint: str = "", details: str = "") -> None:
         super().__init__(problem, hint=hint)
@@ -87,7 +84,7 @@ class StartLocked(LaunchError):
 
 
 class OutOfReach(LaunchError):
-    """A running job that this user, or this machine, cannot end."""
+    """A job is running that cannot be ended by this user or from this machine."""
 
 
 class RecordError(ScalewiseError, OSError):
@@ -95,11 +92,11 @@ class RecordError(ScalewiseError, OSError):
 
 
 class NewerSchema(RecordError):
-    """A file was written by a later version than this one can read."""
+    """A file was written by a later version of scalewise, in a format that this one cannot read."""
 
 
 class Broken(RecordError):
-    """A file of a data set cannot be read as what it should be; ``path`` is the file."""
+    """A file of a data set is damaged or has the wrong format; ``path`` is the file."""
 
     def __init__(self, problem: str, *, hint: str = "", path: str = "") -> None:
         super().__init__(problem, hint=hint)
@@ -107,4 +104,4 @@ class Broken(RecordError):
 
 
 class NotEnoughData(ScalewiseError, ValueError):
-    """The question needs more runs than were measured."""
+    """The analysis needs more runs than were measured."""

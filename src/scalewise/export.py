@@ -28,12 +28,13 @@ class ExportedWeights:
 
 
 def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
-    """Write the weights of a checkpoint, after ``step`` or the newest, or else of ``save``."""
+    """Write the weights of the checkpoint after ``step``, by default of the newest one.
+
+    Without checkpoints, write those in ``weights.pt``, the file that ``save = true`` creates.
+    """
     if to.suffix not in SUFFIXES:
-        raise SpecError(
-            f"{to.name} does not say how to write weights",
-            hint=f"end it in {' or '.join(SUFFIXES)}",
-        )
+        hint = f"end the name in {' or '.join(SUFFIXES)}"
+        raise SpecError(f"the name {to.name} does not end in a known format of weights", hint=hint)
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -49,29 +50,24 @@ def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
 
 
 def _find_weights(run: Path, step: int | None) -> Path:
-    """Return the source of the weights: a checkpoint's folder, or a file."""
+    """Return the folder of a checkpoint, or ``weights.pt``."""
     if not run.exists():
         raise SpecError(f"there is no folder {run}", hint="name a run's folder, runs/STUDY/RUN")
     if step is not None:
         written = checkpoints.written(run / checkpoints.FOLDER)
         if step not in map(checkpoints.step_of, written):
             steps = ", ".join(str(checkpoints.step_of(path)) for path in written)
-            raise SpecError(
-                f"{run} has no checkpoint after step {step}",
-                hint=f"there are some after: {steps}" if steps else "it has none at all",
-            )
+            hint = f"it has checkpoints after: {steps}" if steps else "it has no checkpoints"
+            raise SpecError(f"{run} has no checkpoint after step {step}", hint=hint)
         return run / checkpoints.FOLDER / checkpoints.name_of(step)
     if checkpoints.is_checkpoint(run) or checkpoints.written(run / checkpoints.FOLDER):
         return checkpoints.candidates(run)[-1]
     if (run / "weights.pt").is_file():
         return run / "weights.pt"
-    sources = [
-        path for name in ("weights.pt", checkpoints.FOLDER) for path in run.glob(f"*/{name}")
-    ]
-    runs = ", ".join(str(path.parent) for path in sources[:3])
-    raise SpecError(
-        f"there are no weights in {run}",
-        hint=f"name one of its runs: {runs}"
-        if sources
-        else "save = true, or checkpoint_every, lets a run keep them",
-    )
+    # Perhaps this is the folder of a study: name some of its runs that have weights.
+    names = ("weights.pt", checkpoints.FOLDER)
+    runs = [str(path.parent) for name in names for path in run.glob(f"*/{name}")]
+    hint = "to keep the weights of a run, set save = true or checkpoint_every"
+    if runs:
+        hint = f"name one of its runs: {', '.join(runs[:3])}"
+    raise SpecError(f"there are no weights in {run}", hint=hint)

@@ -1,7 +1,8 @@
-"""Find a part of scalewise by kind and name, without importing the rest.
+"""Find a part of scalewise by kind and name, without importing the other parts.
 
-A part of one framework is the entry point ``<framework>.<name>`` (``torch.ddp``); users write the
-short name. ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"`` gives deepspeed torch's parts.
+A part is an entry point: built in, or a plugin. One that belongs to a framework is called
+``<framework>.<name>`` (``torch.ddp``); users write only its short name. The entry point
+``"deepspeed.*" = "scalewise.frameworks.torch:Torch"`` gives deepspeed all parts of torch.
 """
 
 from functools import cache
@@ -15,7 +16,7 @@ Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SINGULAR = {kind: kind.replace("ies", "y").removesuffix("s") for kind in KINDS}
 WILDCARD = "*"
-"""Stands for all parts of the framework that such an entry names."""
+"""The short name of an entry point that stands for all parts of another framework."""
 
 
 @cache
@@ -41,33 +42,33 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
         choices = f"there are: {', '.join(parts)}" if parts else "there are none"
         raise PluginError(
             f"no {SINGULAR[kind]} named {name!r}{owner}; {choices}",
-            hint=suggest_name(name, parts) or _elsewhere(kind, name),
+            hint=suggest_name(name, parts) or _frameworks_hint(kind, name),
         )
     return parts[name]
 
 
-def _elsewhere(kind: Kind, name: str) -> str:
-    """Return a hint that names the frameworks that have such a part; empty without any."""
+def _frameworks_hint(kind: Kind, name: str) -> str:
+    """Return a hint that lists the frameworks with a part of this name; empty if none has one."""
     names = (full.partition(".") for full in available(kind))
     owners = [framework for framework, _, short in names if short == name]
     return f"frameworks that have it: {', '.join(owners)}" if owners else ""
 
 
 def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
-    """Return the parts of one framework by short name; all parts without a framework."""
+    """Return the parts of a framework by short name; if it is empty, all parts by full name."""
     prefix = f"{framework}." if framework else ""
-    own = {
+    own_parts = {
         full.removeprefix(prefix): point
         for full, point in available(kind).items()
         if full.startswith(prefix)
     }
-    if not framework or WILDCARD not in own:
-        return own
-    target = own.pop(WILDCARD).value
+    if not framework or WILDCARD not in own_parts:
+        return own_parts
+    target = own_parts.pop(WILDCARD).value
     owners = [name for name, point in available("frameworks").items() if point.value == target]
     return {
         part: point for name in owners for part, point in framework_parts(kind, name).items()
-    } | own
+    } | own_parts
 
 
 def is_import_path(workload: str, framework: str) -> bool:
@@ -76,9 +77,9 @@ def is_import_path(workload: str, framework: str) -> bool:
 
 
 def install_hint(framework: str) -> str:
-    """Return how to install a framework; Horovod's published source is too old for pip."""
+    """Return how to install a framework; Horovod's release does not build with current PyTorch."""
     if framework == "horovod":
-        return "make horovod, in a checkout of scalewise, builds Horovod"
+        return "build Horovod with `make horovod` in a checkout of scalewise"
     return f"pip install 'scalewise[{framework}]'"
 
 
@@ -92,7 +93,7 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
         raise PluginError(
             f"{SINGULAR[kind]} {name!r} needs {package}, which is not installed",
             hint=install_hint(framework or name)
-            if point.value.startswith("scalewise.")
+            if point.value.startswith("scalewise.")  # A built-in part.
             else f"pip install {package}",
         ) from missing
     except (ImportError, AttributeError) as broken:

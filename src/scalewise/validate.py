@@ -1,4 +1,4 @@
-"""Check plain values; the error for a wrong one contains the value."""
+"""Check settings and arguments; the error for a wrong value shows the value."""
 
 import json
 import os
@@ -14,15 +14,15 @@ from scalewise.errors import SpecError
 INT32_MAX = 2**31 - 1
 
 
-def suggest_name(name: object, known: Iterable[str]) -> str:
-    """Return a hint with the closest known name, same letters first; empty if none is close.
+def suggest_name(name: object, choices: Iterable[str]) -> str:
+    """Return a hint with the closest choice, anagrams first; empty if none is close.
 
     >>> suggest_name("vit-h41", ["vit-h14", "vit-h16"])
     "did you mean 'vit-h14'?"
     """
-    near = get_close_matches(str(name), list(known))
-    mixed = [candidate for candidate in near if sorted(candidate) == sorted(str(name))]
-    return f"did you mean {(mixed or near)[0]!r}?" if near else ""
+    similar = get_close_matches(str(name), list(choices))
+    anagrams = [candidate for candidate in similar if sorted(candidate) == sorted(str(name))]
+    return f"did you mean {(anagrams or similar)[0]!r}?" if similar else ""
 
 
 PERMISSION_HINT = "`ls -ld` on it and on the folders above says who may read it"
@@ -30,11 +30,11 @@ PERMISSION_HINT = "`ls -ld` on it and on the folders above says who may read it"
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether a path exists; refuse one that we may not look at."""
+    """Return whether a path exists; raise SpecError without the permission to find out."""
     try:
         return path.exists()
     except OSError as error:
-        raise SpecError(f"cannot look at {path}: {error.strerror}", hint=PERMISSION_HINT) from error
+        raise SpecError(f"cannot access {path}: {error.strerror}", hint=PERMISSION_HINT) from error
 
 
 def suggest_path(path: Path) -> str:
@@ -44,20 +44,20 @@ def suggest_path(path: Path) -> str:
         return ""
     missing, *tail = path.parts[len(folder.parts) :]
     try:
-        near = get_close_matches(missing, os.listdir(folder))
+        similar = get_close_matches(missing, os.listdir(folder))
     except OSError:
         return ""
-    candidates = (folder.joinpath(name, *tail) for name in near)
-    existing = next((str(path) for path in candidates if path.exists()), None)
+    candidates = (folder.joinpath(name, *tail) for name in similar)
+    existing = next((str(candidate) for candidate in candidates if candidate.exists()), None)
     return f"did you mean {existing!r}?" if existing else ""
 
 
-def refuse_unknown_keys(what: str, keys: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a key that is not known, and name the nearest known one."""
+def refuse_unknown_keys(table: str, keys: Iterable[str], allowed: Sequence[str]) -> None:
+    """Refuse keys of ``table`` that are not allowed, and name the nearest allowed one."""
     for key in keys:
-        if key not in known:
-            hint = suggest_name(key, known) or f"known are: {', '.join(known)}"
-            raise SpecError(f"{what} has no key {key!r}", hint=hint)
+        if key not in allowed:
+            hint = suggest_name(key, allowed) or f"known are: {', '.join(allowed)}"
+            raise SpecError(f"{table} has no key {key!r}", hint=hint)
 
 
 def check_integer(
@@ -67,6 +67,7 @@ def check_integer(
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise SpecError(
             f"{name} must be a whole number from {minimum} to {maximum:,}, got {value!r}",
+            # The name may begin with a table: in "[launcher] warning", the key comes last.
             hint=_example(name.split()[-1], max(minimum, example)),
         )
 
@@ -75,17 +76,17 @@ def check_positive(
     name: str, value: Any, *, example: float, maximum: float = float_info.max
 ) -> None:
     """Refuse a value that is not a finite number above 0, up to a maximum."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= maximum:
-        too_large = number and maximum < value <= float_info.max
-        rule = f"at most {maximum:g}" if too_large else "a number above 0"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= maximum:
+        is_too_large = is_number and maximum < value <= float_info.max
+        rule = f"at most {maximum:g}" if is_too_large else "a number above 0"
         raise SpecError(f"{name} must be {rule}, got {value!r}", hint=_example(name, example))
 
 
-def check_type(name: str, value: Any, kind: type | tuple[type, ...], says: str) -> None:
-    """Refuse a value of another type; ``says`` describes the expected one."""
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], description: str) -> None:
+    """Refuse a value that is not of type ``kind``, which ``description`` puts into words."""
     if not isinstance(value, kind):
-        raise SpecError(f"{name} must be {says}, got {value!r}")
+        raise SpecError(f"{name} must be {description}, got {value!r}")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -97,7 +98,7 @@ def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
         )
 
 
-def check_environment_name(where: str, name: Any) -> None:
+def check_environment_name(setting: str, name: Any) -> None:
     """Refuse a name that is not a valid environment variable: a shell might execute it.
 
     >>> check_environment_name("env", "A;touch x")
@@ -106,7 +107,7 @@ def check_environment_name(where: str, name: Any) -> None:
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise SpecError(
-            f"{where}: {name!r} is not the name of an environment variable",
+            f"{setting}: {name!r} is not the name of an environment variable",
             hint="use letters, digits and _, and no digit first",
         )
 

@@ -417,7 +417,7 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("measure a.csv --scaling wek", "'wek'", ""),
         ("report a.csv -o a.csv/r.html", "cannot write a.csv/r.html", "another folder"),
         ("report a.csv -o a.csv/r.png", "cannot write a.csv/r.png", "another folder"),
-        ("report a.csv -o a.csv", "a.csv is where the records are", "another -o"),
+        ("report a.csv -o a.csv", "a.csv would overwrite the records", "another -o"),
         ("report a.csv -o r.pdf", "r.pdf: unknown ending", ".html"),
         ("report a.csv -o r.png --plot tmie", "no plot 'tmie'", "'time'"),
         ("report a.csv -o r.png --plot epoch", "no data was measured for plot 'epoch'", ""),

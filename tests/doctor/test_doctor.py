@@ -271,7 +271,7 @@ def test_an_engine_that_is_not_there_is_told_and_is_no_fault(tmp_path, monkeypat
     found = framework_checks.check_framework("horovod", framework_checks.framework_facts("horovod"))
     assert (found.level, "which is not installed" in found.says) == ("note", True)
     assert found.hint.startswith(
-        "make horovod, in a checkout of scalewise, builds Horovod, or name"
+        "build Horovod with `make horovod` in a checkout of scalewise, or name"
     )
 
 

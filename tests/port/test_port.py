@@ -28,12 +28,12 @@ CLOSE = {
 """How near two ranks come to the serial loss, as a share of it: those that shuffle see
 another order, the others differ by rounding alone."""
 MISSING = {
-    "above": "missing, missing, missing, there, missing, not needed",
+    "above": "missing, missing, missing, present, missing, not needed",
     "flat": "missing, not needed, missing, not needed, missing, missing",
-    "functions": "missing, missing, missing, there, missing, missing",
-    "inline": "missing, missing, missing, there, missing, not needed",
-    "split": "missing, missing, missing, there, missing, missing",
-    "trainer": "missing, missing, missing, there, missing, missing",
+    "functions": "missing, missing, missing, present, missing, missing",
+    "inline": "missing, missing, missing, present, missing, not needed",
+    "split": "missing, missing, missing, present, missing, missing",
+    "trainer": "missing, missing, missing, present, missing, missing",
     "batches": "missing, not needed, by hand, not needed, missing, missing",
 }
 LOOP = """import torch
@@ -80,9 +80,9 @@ if __name__ == "__main__":
     main()
 """
 BY_HAND = {
-    "DataLoader(data, sampler=WeightedRandomSampler(w, 9))": "a sampler of its own",
+    "DataLoader(data, sampler=WeightedRandomSampler(w, 9))": "already has a sampler",
     "DataLoader(*everything)": "given by position",
-    "{k: DataLoader(data[k], 4) for k in 'ab'}['a']": "it cannot be seen which loader trains",
+    "{k: DataLoader(data[k], 4) for k in 'ab'}['a']": "cannot tell which loader is for training",
     "zip(x.split(4), y.split(4))": "not made by a DataLoader",
 }
 
@@ -305,7 +305,7 @@ def test_a_name_that_only_looks_like_an_import_is_not_taken_for_one(tmp_path):
         ("\0", "is not Python"),
         ("print('hello')\n", "does not import torch"),
         ("import torch\nprint(torch.ones(2))\n", "has no training loop"),
-        ("import torch, lightning\n", "uses lightning, which makes it parallel itself"),
+        ("import torch, lightning\n", "uses lightning, which already makes it parallel"),
         (LOOP.format(loader="DataLoader(d)") + "RANK = 'high'\n", "the name RANK is taken"),
         ("import torch\nw = torch.ones(1, requires_grad=True)\nw.sum().backward()\n",
          "neither a loader nor a model"),
@@ -380,7 +380,7 @@ def test_a_whole_number_is_an_accelerator(first, where, becomes, tmp_path):
     assert "torch.cuda.set_device(LOCAL_RANK)" in text
     assert states(port(tmp_path / "train.py")).split(", ")[1::2] == [
         "missing",
-        "there",
+        "present",
         "not needed",
     ]
 
@@ -482,7 +482,7 @@ def test_a_distributed_script_has_all_steps(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(DISTRIBUTED)
     ported = port(path)
-    assert states(ported) == ", ".join(["there"] * 6)
+    assert states(ported) == ", ".join(["present"] * 6)
     assert "line 13: DistributedSampler" in str(ported)
     assert ported.patch == ""
 
@@ -682,7 +682,7 @@ def test_loaders_that_look_alike_are_left_to_a_person(tmp_path):
     text = STEP.format(each="list(map(self.step, self.train_dl))").replace("train_dl", "first")
     path.write_text(text.replace("shuffle=True, drop_last=True", ""))
     says = port(path).steps[2].message
-    assert "line 5, 6: it cannot be seen which loader trains" in says
+    assert "line 5, 6: cannot tell which loader is for training" in says
     assert "set_epoch" in says
 
 

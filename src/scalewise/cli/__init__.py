@@ -1,4 +1,4 @@
-"""The command line; verbs import heavy modules inside, so that help and errors are fast."""
+"""The command line. Its verbs (subcommands) import heavy modules when called: help stays fast."""
 
 import sys
 from typing import Annotated
@@ -33,7 +33,7 @@ def scalewise(
     ] = False,
 ) -> None:
     """Scale a training job from one device to many, and find out whether it pays off."""
-    token = command_line.set(True)
+    token = command_line.set(True)  # Error texts then name options, not Python parameters.
     context.call_on_close(lambda: command_line.reset(token))
 
 
@@ -42,10 +42,10 @@ def main() -> None:
     debug = _remove_debug_flag()
     try:
         app()
-    except SystemExit as ended:
-        # Without the separator, options of the user's program are parsed as ours.
+    except SystemExit as system_exit:
+        # Without the separator, options of the user's program are parsed as scalewise's.
         runs_program = sys.argv[1:2] == ["run"] and any(arg.startswith("--on") for arg in sys.argv)
-        if ended.code == 2 and runs_program and "--" not in sys.argv:
+        if system_exit.code == 2 and runs_program and "--" not in sys.argv:
             typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
         raise
     except BrokenPipeError:
@@ -66,6 +66,6 @@ def main() -> None:
 def _remove_debug_flag() -> bool:
     """Remove --debug, but not after ``--`` (the user's program); return whether it was there."""
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    own = [arg for arg in sys.argv[:end] if arg != "--debug"]
-    sys.argv = own + sys.argv[end:]
-    return len(own) < end
+    other_args = [arg for arg in sys.argv[:end] if arg != "--debug"]
+    sys.argv = other_args + sys.argv[end:]
+    return len(other_args) < end

@@ -92,13 +92,13 @@ def predict(  # noqa: PLR0913 - one parameter per option
     scaling: Scaling = None,
     devices_per_node: DevicesPerNode = None,
     like: Annotated[
-        str | None, option("WORDS", "Show published curves of a model, a device, …")
+        str | None, option("WORDS", "Show published curves that match, as in 'resnet50 v100'.")
     ] = None,
     simulate: Annotated[
         bool,
         flag(
             "--simulate",
-            "Simulate from the smallest run and the links; one run is enough.",
+            "Simulate from the smallest run and the speed of the links; needs only one run.",
             SIMULATION_PANEL,
         ),
     ] = False,
@@ -133,35 +133,33 @@ def predict(  # noqa: PLR0913 - one parameter per option
       scalewise predict runs/one --at 2,4 --simulate --collectives sweep.json
       scalewise predict --like "resnet50 v100"
     """
-    conditions = _parse_where(where or [])
+    curve_filter = _parse_where(where or [])
     if not simulate:
-        network_options = {
+        simulation_options = {
             "--collectives": collectives, "--link-inside": link_inside,
             "--link-between": link_between, "--algorithm": algorithm, "--gradients": gradients,
         }  # fmt: skip
-        predict_modes.refuse("only for a simulation", network_options, "add --simulate")
+        predict_modes.refuse_set_options(
+            "only for a simulation", simulation_options, "add --simulate"
+        )
     if source is None and like is not None:
         options = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
                    "--simulate": simulate, "-o": output}  # fmt: skip
         reason = "not used with published curves alone"
-        predict_modes.refuse(reason, options, "name a folder or a CSV")
+        predict_modes.refuse_set_options(reason, options, "name a folder or a CSV")
         predict_modes.show_published(like, at, as_json=as_json)
         return
     if source is None:
-        raise SpecError(
-            "predict needs a study folder or a CSV file",
-            hint="scalewise predict runs/demo --at 4,8; or --like resnet50 for published curves "
-            "alone",
-        )
+        hint = "scalewise predict runs/demo --at 4,8; or --like resnet50 for published curves alone"
+        raise SpecError("predict needs a study folder or a CSV file", hint=hint)
     if at is None:
-        raise SpecError(
-            "predict needs --at, the numbers of devices to predict", hint="for example --at 16,32"
-        )
+        problem = "predict needs --at, the numbers of devices to predict"
+        raise SpecError(problem, hint="for example --at 16,32")
     if simulate:
         options = {"--scaling": scaling, "--like": like, "-o": output}
-        predict_modes.refuse("not used by a simulation", options, "leave it out")
+        predict_modes.refuse_set_options("not used by a simulation", options, "leave it out")
         predict_modes.simulate(
-            source, at, conditions, devices_per_node=devices_per_node,
+            source, at, curve_filter, devices_per_node=devices_per_node,
             collectives=collectives or [], link_inside=link_inside, link_between=link_between,
             algorithm=algorithm, gradients=gradients, as_json=as_json,
         )  # fmt: skip
@@ -169,7 +167,7 @@ def predict(  # noqa: PLR0913 - one parameter per option
     if output:
         _refuse_overwriting(output, [source])
     predict_modes.predict_from_curve(
-        source, at, conditions, scaling=scaling, devices_per_node=devices_per_node, like=like,
+        source, at, curve_filter, scaling=scaling, devices_per_node=devices_per_node, like=like,
         output=output, as_json=as_json,
     )  # fmt: skip
 
@@ -205,13 +203,13 @@ def advise(  # noqa: PLR0913 - one parameter per option
         str | None,
         target_option(
             "BATCH",
-            "The global batch that needs twice the samples: 8192, noise (as recorded) or "
-            "like:resnet.",
+            "The global batch at which training needs twice the samples of a small batch: 8192, "
+            "noise (recorded gradient noise) or like:resnet (published).",
         ),
     ] = None,
     batch: Annotated[
         float | None,
-        target_option("N", "For a CSV: the batch, per device if weak, global if strong."),
+        target_option("N", "For a CSV: batch per device (weak scaling) or global batch (strong)."),
     ] = None,
     wait: Annotated[
         str | None, queue_option("TIME", "Time in the queue: 10min, or 8=10min,32=6h by devices.")
@@ -258,27 +256,14 @@ def advise(  # noqa: PLR0913 - one parameter per option
         source, where=_parse_where(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
     conditions = Conditions(
-        target=target,
-        critical_batch=critical_batch,
-        batch=batch,
-        wait=wait,
-        interrupted_every=interrupted_every,
-        save=save,
-        restart=restart,
-        records=records,
-    )
+        target=target, critical_batch=critical_batch, batch=batch, wait=wait, save=save,
+        interrupted_every=interrupted_every, restart=restart, records=records,
+    )  # fmt: skip
+    counts = predict_modes.parse_counts(at, curve) if at is not None else ()
     advice = choose_devices(
-        curve,
-        purpose,
-        predict_modes.parse_counts(at, curve) if at is not None else (),
-        price=price,
-        watts=watts,
-        device=device,
-        whole_nodes=whole_nodes,
-        conditions=conditions,
-        worth=worth,
-        runs=runs,
-    )
+        curve, purpose, counts, price=price, watts=watts, device=device, whole_nodes=whole_nodes,
+        conditions=conditions, worth=worth, runs=runs,
+    )  # fmt: skip
     if as_json:
         typer.echo(advice_sections.as_json(advice))
     else:
@@ -286,7 +271,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
 
 
 def _parse_where(pairs: list[str]) -> dict[str, str]:
-    """Return the keys and values of ``strategy=fsdp`` and the like."""
+    """Return ``{"strategy": "fsdp"}`` for ``--where strategy=fsdp``."""
     for pair in pairs:
         if "=" not in pair:
             raise SpecError(f"--where takes KEY=VALUE, got {pair!r}", hint="--where strategy=fsdp")
@@ -320,10 +305,10 @@ def report(
 
 
 def _refuse_overwriting(output: Path, sources: list[Path]) -> None:
-    """Refuse to write over records; a file beside the run folders of a study is allowed."""
+    """Refuse to overwrite input files or to write into run folders; beside these is allowed."""
     target = output.resolve()
     for source in sources:
         inside = source.resolve() in target.parents
         beside_runs = target.parent == source.resolve() and target.name != "study.json"
         if target == source.resolve() or (inside and not beside_runs):
-            raise SpecError(f"{output} is where the records are", hint="choose another -o")
+            raise SpecError(f"{output} would overwrite the records", hint="choose another -o")

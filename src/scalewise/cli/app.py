@@ -1,4 +1,7 @@
-"""The Typer application, with help as plain text: Typer's layout needs rich, a slow import."""
+"""The Typer application. Its help is plain text: Typer's own layout imports rich, which is slow.
+
+A *panel* is a section of the help text, as Typer calls it.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -60,6 +63,7 @@ def _arguments(command: Any, ctx: Any) -> list[Any]:
 
 
 def _usage_name(argument: Any) -> str:
+    """Return an argument's name as in a usage line, in brackets if it is optional."""
     name = argument.metavar or argument.name.upper()
     return name if argument.required or name.startswith("[") else f"[{name}]"
 

@@ -1,4 +1,4 @@
-"""Limit what a study costs, and print its receipt when it ends."""
+"""Limit what a study costs, and print its receipt (device-hours and cost) when it ends."""
 
 import math
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
-    """Print a receipt to stderr if hours were added; its errors must not hide the study's."""
+    """On exit, print a receipt to stderr if the study used device-hours; ignore its own errors."""
     from scalewise.record.attempts import bought
 
-    hours_before = math.inf
+    hours_before = math.inf  # If the folder cannot be read, print no receipt.
     with suppress(OSError):
         hours_before = bought(folder)
     try:
@@ -39,7 +39,7 @@ def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
 
 
 def parse_price(price: str | None) -> "Rate | None":
-    """Return the rate of a ``--price``, None without one."""
+    """Return the rate per device-hour of a ``--price``, None without one."""
     from scalewise.analysis.cost.rates import price_of
 
     return None if price is None else price_of(price)
@@ -55,7 +55,7 @@ def stopping_rules(
     *,
     again: bool,
 ) -> dict[str, Any]:
-    """Return the arguments of ``study.run`` that limit a study's spending and its devices."""
+    """Return the keyword arguments of ``study.run`` that limit the spending or the device count."""
     if not purposes and max_cost is None and max_device_hours is None:
         return {}
     from scalewise.analysis.advise import Purpose

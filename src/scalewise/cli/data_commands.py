@@ -37,9 +37,7 @@ def make(  # noqa: PLR0913 - one parameter per option
     source: Annotated[
         Path | None,
         option(
-            "FOLDER",
-            "Tiny ImageNet, or any image folder; without it, images are synthetic.",
-            "--from",
+            "FOLDER", "Tiny ImageNet or any image folder [default: synthetic images].", "--from"
         ),
     ] = None,
     images: Annotated[
@@ -50,7 +48,7 @@ def make(  # noqa: PLR0913 - one parameter per option
     seed: Annotated[int, option("N", "Random seed for choosing or making images.")] = 0,
     packed: Annotated[bool, flag("--packed", "Decode to raw pixels in a few large files.")] = False,
 ) -> None:
-    """Make a folder of images of one size, or of packed images.
+    """Make a folder of image files of one size, or of packed raw pixels.
 
     Prints the path of the folder.
 
@@ -115,21 +113,15 @@ def bench(  # noqa: PLR0913 - one parameter per option
 
     worker_counts = [text.strip() for text in workers.split(",")]
     if not all(count.isdecimal() and int(count) < 1000 for count in worker_counts):
-        raise SpecError(
-            f"--workers must be whole numbers with commas between, got {workers!r}",
-            hint="for example --workers 2,4,8",
-        )
+        problem = f"--workers takes whole numbers below 1000, separated by commas, got {workers!r}"
+        raise SpecError(problem, hint="for example --workers 2,4,8")
     check_choice("--augment", augment, get_args(Augment))
     check_integer("--batch", batch, minimum=1)
     check_positive("--seconds", seconds, example=5)
     settings = {
-        "workers": [int(count) for count in worker_counts],
-        "batch": batch,
-        "edge": edge,
-        "length": length,
-        "augment": augment,
-        "seconds": seconds,
-    }
+        "workers": [int(count) for count in worker_counts], "batch": batch, "edge": edge,
+        "length": length, "augment": augment, "seconds": seconds,
+    }  # fmt: skip
     with progress("loading") as report_progress:
         result = datasets.bench(source, settings, report_progress)
     say(dump_json(plain(result)) if as_json else result)
@@ -156,12 +148,14 @@ def progress(activity: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _line_progress(activity: str) -> Callable[[int, int], None]:
-    printed_at, silent = time.monotonic() - LINE_SECONDS + FIRST_LINE_SECONDS, True
+    # The first line comes after FIRST_LINE_SECONDS: begin as if a line had been printed before.
+    printed_at = time.monotonic() - LINE_SECONDS + FIRST_LINE_SECONDS
+    has_printed = False
 
     def update(done: int, total: int) -> None:
-        nonlocal printed_at, silent
-        if time.monotonic() - printed_at > LINE_SECONDS or (done == total and not silent):
-            printed_at, silent = time.monotonic(), False
+        nonlocal printed_at, has_printed
+        if time.monotonic() - printed_at > LINE_SECONDS or (done == total and has_printed):
+            printed_at, has_printed = time.monotonic(), True
             with suppress(OSError):  # A closed stderr must not end the work.
                 print(f"{activity}: {done:,} of {total:,}", file=sys.stderr, flush=True)
 

@@ -6,25 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
+# Panels: headings in the help of a verb. Options without one are listed under "Options".
 SPENDING_PANEL = "Spending limits and cost"
 CURVE_PANEL = "Which curve"
-"""Headings in the help of a verb; options without one are listed under "Options"."""
 
 
 def option(
     metavar: str, text: str, *names: str, panel: str | None = None, minimum: int | None = None
 ) -> Any:
-    """Return an option with a value; ``names`` are those that differ from the parameter's."""
+    """Return an option with a value; without ``names``, it is named after the parameter."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, min=minimum)
 
 
 def output_file(text: str, metavar: str = "FILE") -> Any:
-    """Return the option for where to write."""
+    """Return the option ``-o``, the path to write to."""
     return option(metavar, text, "-o", "--output")
 
 
 def flag(name: str, text: str, panel: str | None = None) -> Any:
-    """Return an option without a value; the explicit name prevents a ``--no-`` twin."""
+    """Return an option without a value; given a name, Typer does not add ``--no-NAME``."""
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
@@ -94,5 +94,5 @@ PRICE_HELP = (
     "Price of one device for one hour: 2.50, or a name from `scalewise catalog prices`, "
     "such as aws:p5.48xlarge or aws:p5.48xlarge:spot."
 )
-# As text: `analysis.cost.rates.price_of` turns it into a rate.
+# A price stays text here: it may be a name, which `analysis.cost.rates.price_of` looks up.
 Price = Annotated[str | None, option("PRICE", PRICE_HELP)]

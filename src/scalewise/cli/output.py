@@ -19,7 +19,7 @@ def say(message: object, *, err: bool = False) -> None:
 
 
 def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
-    """Print ``alerts`` in red, then sections: in colour on a terminal, plain and wide elsewhere."""
+    """Print ``alerts`` in red, then sections: in colour on a terminal, else as plain text."""
     from rich.console import Console
     from rich.text import Text
 

@@ -17,14 +17,15 @@ MAX_COUNT_DIGITS = 100
 """Longer numbers are refused before int(), which fails beyond some thousand digits."""
 
 
-def refuse(reason: str, options: Mapping[str, Any], hint: str) -> None:
-    """Raise SpecError if any of these options, which have no effect here, was set."""
+def refuse_set_options(reason: str, options: Mapping[str, Any], hint: str) -> None:
+    """Raise SpecError if any of these options, which would have no effect, was set."""
     if names := [name for name, value in options.items() if value]:
         raise SpecError(f"{', '.join(names)}: {reason}", hint=hint)
 
 
 def parse_counts(text: str, curve: "ScalingCurve | None" = None) -> list[int]:
-    """Parse ``--at 16,32,64``; refuse counts below the largest that was measured of a curve."""
+    """Parse ``--at 16,32,64``; refuse counts below the largest measured one of ``curve``."""
+    # Without a curve, 8 only serves as the example in the hint.
     largest = max(point.devices for point in curve.points) if curve else 8
     counts = []
     for part in text.split(","):
@@ -62,32 +63,30 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
         source, where=where, scaling=scaling, devices_per_node=devices_per_node
     )
     prediction = predict(curve, parse_counts(at, curve))
-    sections, comparison = prediction_sections.sections(prediction), {}
+    sections, extra_values = prediction_sections.sections(prediction), {}
     if like is not None:
         from scalewise.analysis.predict.published_curves import compare_published
         from scalewise.catalog.curves import find_curves
         from scalewise.report import published_sections
 
-        continued = compare_published(prediction, find_curves(like))
-        sections.append(published_sections.comparison_section(like, prediction, continued))
-        comparison["like"] = {
-            "words": like,
-            **published_sections.comparison_values(prediction, continued),
-        }
+        comparison = compare_published(prediction, find_curves(like))
+        sections.append(published_sections.comparison_section(like, prediction, comparison))
+        values = published_sections.comparison_values(prediction, comparison)
+        extra_values["like"] = {"words": like, **values}
     if output:
         from scalewise.report import prediction_plot
 
         prediction_plot.write(prediction, output)
     if as_json:
-        typer.echo(prediction_sections.as_json(prediction, **comparison))
+        typer.echo(prediction_sections.as_json(prediction, **extra_values))
     else:
         print_sections(sections, alerts=not_correct(curve))
     if output:
-        typer.echo(output, err=as_json)
+        typer.echo(output, err=as_json)  # With --json, stdout holds nothing but JSON.
 
 
 def show_published(like: str, at: str | None, *, as_json: bool) -> None:
-    """Show the published curves that match the words of ``like``."""
+    """Show the published curves that match the words in ``like``; ``at`` adds device counts."""
     from scalewise.catalog.curves import find_curves
     from scalewise.report import published_sections
 
@@ -114,13 +113,13 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     gradients: str | None,
     as_json: bool,
 ) -> None:
-    """Simulate from the smallest run of a study."""
+    """Simulate larger device counts from the smallest run of a study."""
     from scalewise import results
     from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
     from scalewise.report.text.measurement import not_correct
 
-    links = make_exchange(
+    exchange = make_exchange(
         results.read_sweeps(collectives),
         inside=parse_link(link_inside) if link_inside else None,
         between=parse_link(link_between) if link_between else None,
@@ -129,13 +128,9 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     )
     curve, records = results.study_curve(source, where)
     result = simulate_curve(
-        curve,
-        records,
-        parse_counts(at),
-        links,
-        per_node=devices_per_node,
+        curve, records, parse_counts(at), exchange, per_node=devices_per_node,
         gradients=parse_size(gradients) if gradients else None,
-    )
+    )  # fmt: skip
     if as_json:
         typer.echo(simulation_sections.as_json(result))
     else:

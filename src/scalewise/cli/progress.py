@@ -15,12 +15,12 @@ from scalewise.spec import RunSpec
 from scalewise.study import Watcher
 
 LINE_SECONDS = 10.0
-"""Time between two lines about a running run."""
+"""Minimum time between two progress lines about the same run."""
 
 
 @contextmanager
 def progress() -> Iterator[Watcher]:
-    """Yield a watcher: bars if stderr is a terminal, lines if not."""
+    """Yield a watcher, which the study informs: bars if stderr is a terminal, lines if not."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Lines()
@@ -45,7 +45,7 @@ class Lines:
 
     def begin(self, todo: int, finished: int, request: str) -> None:
         self._todo = todo
-        _print(_opening(todo, finished, request))
+        _print(_format_begin(todo, finished, request))
 
     def started(self, number: int, run: RunSpec) -> None:
         _print(f"[{number}/{self._todo}] {run.title}")
@@ -53,11 +53,12 @@ class Lines:
 
     def progressed(self, run: RunSpec, share: float) -> None:
         if time.monotonic() - self._printed_at[run] > LINE_SECONDS:
-            _print(f"  {self._name(run)}{f'{share:.0%} of its steps' if share else 'running'}")
+            state = f"{share:.0%} of its steps" if share else "running"
+            _print(f"  {self._prefix(run)}{state}")
             self._printed_at[run] = time.monotonic()
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
-        _print(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
+        _print(f"  {self._prefix(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
         del self._printed_at[run]
 
     def note(self, sentence: str) -> None:
@@ -67,8 +68,8 @@ class Lines:
         _print(f"warning: {problem}")
         _print(f"   hint: {problem.hint}")
 
-    def _name(self, run: RunSpec) -> str:
-        """Return the run's name where several are active."""
+    def _prefix(self, run: RunSpec) -> str:
+        """Return the run's title for the start of a line; empty if only one run is active."""
         return f"{run.title}: " if len(self._printed_at) > 1 else ""
 
 
@@ -86,7 +87,8 @@ class Bar:
         self._runs: dict[RunSpec, TaskID] = {}
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        self._print(_opening(todo, finished, request))
+        self._print(_format_begin(todo, finished, request))
+        # Without runs to do, show a full bar.
         self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
@@ -112,6 +114,6 @@ class Bar:
         self._bar.console.print(Text(printable(sentence), style=style))
 
 
-def _opening(todo: int, finished: int, request: str) -> str:
+def _format_begin(todo: int, finished: int, request: str) -> str:
     text = f"{todo} to run, {finished} finished already"
     return f"{text}; {request}" if request and todo else text

@@ -40,7 +40,7 @@ PANEL = "Run a study"
 PROGRAM_PANEL = "Options for your own program (with --on)"
 program_option = partial(option, panel=PROGRAM_PANEL)
 FORCED_EXIT_SECONDS = 20.0
-"""After an interrupt, another Ctrl-C ends scalewise at once only when this time has passed."""
+"""A second Ctrl-C ends scalewise at once, but only this long after the first one."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -118,16 +118,17 @@ def plan(
     spec = study.with_launcher(study.load(study_file, variant), launcher)
     folder = (output or _default_folder(spec.name)).absolute()
     missing = [run for run in spec.runs() if not finished(folder / run.id)]
-    absent = study.check(missing, spec.engines)
-    plans = study.plan(spec, folder, absent)
+    left_out = study.check(missing, spec.engines)  # Runs without a usable framework.
+    plans = study.plan(spec, folder, left_out)
     _print_commands(plans, missing)
-    for sentence in study.left_out_notices(absent):
+    for sentence in study.left_out_notices(left_out):
         say(sentence)
     runs = [run for launch in plans for run in launch.runs]
-    scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling observed"
+    # A program of the user sets its own batch, so whether it scales weakly shows only in its runs.
+    scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling as observed"
     request = study.request_summary(spec, runs) or "one after another"
     say(f"{format_count(len(runs), 'run')}, {scaling}, {request}, in {folder}")
-    for line in estimate_lines(load_bill(spec, folder, absent), parse_price(price)):
+    for line in estimate_lines(load_bill(spec, folder, left_out), parse_price(price)):
         say(line)
     if write:
         for path in study.write_plan(plans, spec, write):
@@ -203,18 +204,14 @@ def run(  # noqa: PLR0913 - one parameter per option
     from scalewise.cli.cost_lines import parse_price, stopping_rules
 
     program_options = {
-        "stop_after": stop_after,
-        "samples_per_step": samples_per_step,
-        "trace": trace,
-        "loaders_alone": loaders_alone,
-    }
+        "stop_after": stop_after, "samples_per_step": samples_per_step,
+        "trace": trace, "loaders_alone": loaders_alone,
+    }  # fmt: skip
     if on is not None:
         spec = study.from_program(args, on, repeats, **program_options)
     elif len(args) > 1 or args[0].endswith(".py") or repeats > 1 or any(program_options.values()):
-        raise SpecError(
-            "a program needs --on, the devices to run it on",
-            hint="scalewise run --on 1,2 -- train.py; in a study file, set these options there",
-        )
+        hint = "scalewise run --on 1,2 -- train.py; for a study, set these options in its file"
+        raise SpecError("a program needs --on, the devices to run it on", hint=hint)
     else:
         spec = study.load(Path(args[0]), variant)
     spec = study.with_launcher(spec, launcher)
@@ -235,8 +232,9 @@ def status(folder: StudyFolder, as_json: Json = False) -> None:
 
     states = study.status(folder)
     if as_json:
-        runs = [{"id": s.run.id, "topology": str(s.run.topology), "repeat": s.run.repeat,
-                 "phase": s.phase, "cause": s.cause} for s in states]  # fmt: skip
+        runs = [{"id": state.run.id, "topology": str(state.run.topology),
+                 "repeat": state.run.repeat, "phase": state.phase, "cause": state.cause}
+                for state in states]  # fmt: skip
         typer.echo(json.dumps({"schema": 1, "runs": runs}, indent=1))
         return
     for state in states:
@@ -260,7 +258,7 @@ def cancel(folder: StudyFolder) -> None:
 
 
 def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any) -> Path:
-    """Run a study with progress and receipt on stderr; Ctrl-C stops all processes in order."""
+    """Run a study, with progress and receipt on stderr; Ctrl-C stops all its processes."""
     from scalewise import study
     from scalewise.cli.cost_lines import receipt_at_end
     from scalewise.cli.progress import progress
@@ -272,18 +270,18 @@ def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any
             with progress() as watcher:
                 study.run(spec, folder, watcher, **options)
         except KeyboardInterrupt:
-            message = "interrupted; finished runs are kept, running again starts the rest"
+            message = "interrupted; finished runs are kept, the same command starts the others"
             typer.echo(message, err=True)
             raise typer.Exit(130) from None
     return folder
 
 
 def _interrupt_once(number: int, frame: Any) -> None:
-    """Start to stop all processes; ignore further signals for ``FORCED_EXIT_SECONDS``."""
-    began = time.monotonic()
+    """Raise the exception that stops the study; ignore signals for ``FORCED_EXIT_SECONDS``."""
+    interrupted_at = time.monotonic()
 
     def exit_if_late(number: int, frame: Any) -> None:
-        if time.monotonic() - began > FORCED_EXIT_SECONDS:
+        if time.monotonic() - interrupted_at > FORCED_EXIT_SECONDS:
             os._exit(130)
 
     for stop_signal in STOP_SIGNALS:

@@ -1,4 +1,4 @@
-"""Verbs beside a study: export, port, doctor, catalog, plugins."""
+"""Verbs that need no study: export, port, doctor, catalog, plugins."""
 
 import json
 import os
@@ -18,10 +18,9 @@ PANEL = "Data and tools"
 @verb(PANEL)
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, runs/STUDY/RUN.")],
-    output: Annotated[
-        Path,
-        output_file("The file to write: .safetensors or .pt."),
-    ] = Path("weights.safetensors"),
+    output: Annotated[Path, output_file("The file to write: .safetensors or .pt.")] = Path(
+        "weights.safetensors"
+    ),
     step: Annotated[
         int | None, option("N", "The checkpoint after step N, not the newest.", minimum=1)
     ] = None,
@@ -104,13 +103,13 @@ def doctor(
 
 
 def _time_collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
-    """Time collectives on this node; on several nodes, print the command to start instead."""
+    """Time collectives on this node; in an allocation of several, print the command to run."""
     from scalewise.doctor import default_ranks, framework_checks
     from scalewise.doctor.collective_sweep import multi_node_command, render_table, run_sweep
 
     if command := multi_node_command(os.environ, output, ranks):
-        where = "once" if command.startswith("srun") else "on each of them"
-        typer.echo(f"several nodes: no process was started; start this {where}:", err=True)
+        where = "once" if command.startswith("srun") else "on each node"
+        typer.echo(f"several nodes: no process was started; run this {where}:", err=True)
         typer.echo(command)
         return
     with announce_slow_checks() as announce:
@@ -148,10 +147,8 @@ def catalog(
         kinds = list(ROW_TYPES)
     rows = {kind: search_catalog(kind, terms) for kind in kinds}
     if not any(rows.values()):
-        raise SpecError(
-            f"nothing in the catalog fits {' '.join(query or [])!r}",
-            hint="leave a word out; `scalewise catalog prices` shows all prices",
-        )
+        hint = "leave a word out; `scalewise catalog prices` shows all prices"
+        raise SpecError(f"nothing in the catalog fits {' '.join(query or [])!r}", hint=hint)
     if as_json:
         typer.echo(catalog_sections.as_json(rows))
     else:
@@ -167,19 +164,14 @@ def plugins(as_json: Json = False) -> None:
     """
     from scalewise.plugins import KINDS, available
 
-    parts = [
-        {
-            "kind": kind,
-            "name": name,
-            "value": point.value,
-            "from": point.dist.name if point.dist else None,
-        }
-        for kind in KINDS
-        for name, point in available(kind).items()
-    ]
+    rows = [
+        {"kind": kind, "name": name, "value": point.value,
+         "from": point.dist.name if point.dist else None}
+        for kind in KINDS for name, point in available(kind).items()
+    ]  # fmt: skip
     if as_json:
-        typer.echo(json.dumps({"schema": 1, "plugins": parts}, indent=1))
+        typer.echo(json.dumps({"schema": 1, "plugins": rows}, indent=1))
         return
     width = max(len(name) for kind in KINDS for name in available(kind))
-    for part in parts:
-        say(f"{part['kind']:<11} {part['name']:<{width}}  {part['from']}  {part['value']}")
+    for row in rows:
+        say(f"{row['kind']:<11} {row['name']:<{width}}  {row['from']}  {row['value']}")

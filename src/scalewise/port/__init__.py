@@ -19,7 +19,7 @@ from scalewise.record.write import cannot_write
 
 @dataclass(frozen=True, slots=True)
 class Ported:
-    """The state of the six steps, remarks, the patch, and the patched text."""
+    """The six steps with their state, remarks, the patch as text, and the patched script."""
 
     steps: tuple[Step, ...]
     remarks: tuple[str, ...]
@@ -30,8 +30,8 @@ class Ported:
     @property
     def diff(self) -> bytes:
         """The patch as bytes: file names in UTF-8, changes in the script's encoding."""
-        names, mark, changes = self.patch.partition("\n@@")
-        return names.encode() + (mark + changes).encode(self.encoding)
+        file_names, separator, changes = self.patch.partition("\n@@")
+        return file_names.encode() + (separator + changes).encode(self.encoding)
 
     def write(self, path: Path) -> None:
         """Overwrite the script with the ported text; its permissions stay."""
@@ -56,15 +56,15 @@ def port(path: Path) -> Ported:
     group, _, sharding, _, wrapping, _ = port_steps
     if sharding.state == wrapping.state == "by hand":
         hint = f"by hand: {sharding.message}; {wrapping.message}"
-        raise SpecError(f"{path} has neither a loader nor a model that can be seen", hint=hint)
+        raise SpecError(f"neither a loader nor a model was found in {path}", hint=hint)
     edits = [edit for step in port_steps for edit in step.edits]
-    # Edits at one offset keep their order: the process group has to be destroyed last.
+    # Edits at the same offset keep their order: the process group has to be destroyed last.
     edits.sort(key=lambda edit: "destroy_process_group" in edit.text)
     if edits:
         is_serial = group.state == "missing"
         setup = top_level_setup(script) if is_serial else []
         edits = [*header_edits(script, edits, setup, quiet=is_serial), *edits]
-    before = path.read_bytes()
+    original = path.read_bytes()
     text = apply_edits(script.source, edits).decode().encode(script.encoding)
     try:
         compile(text, str(path), "exec", dont_inherit=True)
@@ -73,9 +73,9 @@ def port(path: Path) -> Ported:
         raise SpecError(f"{path} is written in a way that cannot be patched", hint=hint) from error
     encoding = script.encoding.removesuffix("-sig")  # The patch has no byte order mark.
     full_path, cwd = path.absolute(), Path.cwd()
-    is_below = full_path.is_relative_to(cwd)
-    name = str(full_path.relative_to(cwd)) if is_below else path.name
-    patch = unified_diff(name, before, text, encoding)
+    is_inside_cwd = full_path.is_relative_to(cwd)
+    name = str(full_path.relative_to(cwd)) if is_inside_cwd else path.name
+    patch = unified_diff(name, original, text, encoding)
     return Ported(tuple(port_steps), tuple(remarks(script)), patch, text, encoding)
 
 
@@ -92,8 +92,7 @@ def _load_script(path: Path) -> Script:
         line, problem = "", "its text cannot be read"
         if isinstance(error, SyntaxError):
             line, problem = f", line {error.lineno}" if error.lineno else "", error.msg
-        hint = "give a script that runs with `python`, written in Python 3 and UTF-8,"
-        hint += " or with a line that names its coding"
+        hint = "give a script in Python 3 and UTF-8, or with a line that names its encoding"
         raise SpecError(f"{path} is not Python{line}: {problem}", hint=hint) from error
     script = Script(path, Source(text.encode()), Names(tree), encoding)
     modules = []
@@ -104,8 +103,8 @@ def _load_script(path: Path) -> Script:
             modules.append(node.module or "")
     imports = {module.partition(".")[0] for module in modules}
     if frameworks := sorted(imports.intersection(PARALLEL_LIBRARIES)):
-        hint = "start it as its own documentation says"
-        raise SpecError(f"{path} uses {frameworks[0]}, which makes it parallel itself", hint=hint)
+        hint = f"start it as the documentation of {frameworks[0]} says"
+        raise SpecError(f"{path} uses {frameworks[0]}, which already makes it parallel", hint=hint)
     if "torch" not in imports:
         hint = "scalewise port reads scripts that are written in PyTorch"
         raise SpecError(f"{path} does not import torch", hint=hint)

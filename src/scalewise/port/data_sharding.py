@@ -10,84 +10,86 @@ from scalewise.port.name_tracking import argument_values, dotted_name, keyword_v
 from scalewise.port.patch import Edit, Step
 from scalewise.port.serial_script import Loader, Script
 
-BY_HAND = "give each rank its own share: "
+SHARE_HINT = "give each rank its own share: "
 SHARE_COMMENT = "# Each rank reads its own share, in the order of the sampler."
 BATCH_COMMENT = [
     "# The batch is divided so that the global batch stays as it was; undivided, it would",
     "# grow with the number of ranks, and the learning rate might have to grow as well.",
 ]
-OTHER_LOADERS_COMMENT = "# The other loaders stay whole: every rank validates on all of the data."
+OTHER_LOADERS_COMMENT = "# Other loaders are not sharded: every rank validates on all of the data."
 
 SAMPLERS = ("DistributedSampler", "split_dataset_by_node", "DistributedBatchSampler")
+"""Calls that already give each rank its own share."""
 LARGE_BATCH = 8
-"""From this batch size on, dividing by the number of ranks needs no ``max(1, …)``."""
+"""From this size on, a batch is divided by the number of ranks without ``max(1, …)``."""
 MAX_INLINE_CHARACTERS = 20
-"""A longer shuffle expression gets a variable of its own."""
+"""A longer expression for ``shuffle`` is first assigned to a variable."""
 
 
-def data_share(script: Script) -> Step:
+def sharding_step(script: Script) -> Step:
     """Let each rank read its own share of the training data, reshuffled in each epoch."""
     name, message = "share of the data", ""
     samplers, loader = script.calls(*SAMPLERS), script.train_loader
+    # Whether the training loader was chosen by its arguments and name alone.
     is_guessed = loader is not None and not script.is_read_in_training(loader)
     edits: list[Edit] = []
     if samplers:
         never_shuffles = all("shuffle=False" in script.source.text_of(call) for call in samplers)
-        has_epochs = script.calls("set_epoch") or not (script.epoch_loop or is_guessed)
-        if never_shuffles or has_epochs:
-            return Step(name, "there", f"line {samplers[0].lineno}: {last_name(samplers[0])}")
-        message = "the sampler is there, but set_epoch is never called"
-        problem, edits = _set_epoch(script, loader)
+        has_one_epoch = not script.epoch_loop and not is_guessed
+        if never_shuffles or has_one_epoch or script.calls("set_epoch"):
+            return Step(name, "present", f"line {samplers[0].lineno}: {last_name(samplers[0])}")
+        message = "there is a sampler, but set_epoch is never called"
+        problem, edits = _set_epoch_edits(script, loader)
     elif not loader:
-        problem = _unknown_loader(script)
+        problem = _no_loader_problem(script)
     elif problem := _sharding_problem(script, loader):
         problem = f"line {loader.call.lineno}: {problem}"
     else:
         message = f"line {loader.call.lineno}: every rank would read all of it"
         averages = fix_averages(script, loader)
         edits = [*_shard_loader(script, loader), *_seed_splits(script), *averages]
-        if _shuffles(script, loader) or is_guessed:
-            problem, epoch_edits = _set_epoch(script, loader)
+        if _may_shuffle(script, loader) or is_guessed:
+            problem, epoch_edits = _set_epoch_edits(script, loader)
             edits += epoch_edits
     return Step(name, "by hand" if problem else "missing", problem or message, tuple(edits))
 
 
-def _unknown_loader(script: Script) -> str:
+def _no_loader_problem(script: Script) -> str:
     if not script.loaders:
         return (
-            f"the batches are not made by a DataLoader; {BY_HAND}data[RANK::WORLD_SIZE], or a seed "
-            "of its own where batches are drawn at random; and divide the batch by WORLD_SIZE"
+            f"the batches are not made by a DataLoader; {SHARE_HINT}data[RANK::WORLD_SIZE], or, if "
+            "batches are drawn at random, its own seed; and divide the batch by WORLD_SIZE"
         )
     lines = ", ".join(str(loader.call.lineno) for loader in script.loaders)
     hint = "DataLoader(…, sampler=DistributedSampler(dataset)), batch size // WORLD_SIZE, "
     hint += "and loader.sampler.set_epoch(epoch) in each epoch"
-    return f"line {lines}: it cannot be seen which loader trains; {BY_HAND}{hint}"
+    return f"line {lines}: cannot tell which loader is for training; {SHARE_HINT}{hint}"
 
 
 def _sharding_problem(script: Script, loader: Loader) -> str:
     """Return why a loader cannot get a sampler; empty if it can."""
     call = loader.call
     if keyword_value(call, "sampler") or keyword_value(call, "batch_sampler"):
-        return "the loader has a sampler of its own; let it draw for RANK out of WORLD_SIZE"
+        return "the loader already has a sampler; let it draw only the share of rank RANK"
     if len(call.args) > 3 or any(isinstance(argument, ast.Starred) for argument in call.args):
         return "the loader's arguments are given by position; name them, then port again"
     shuffle = loader.argument("shuffle", 2)
-    # A shuffle that the caller passes tells the training loader from the test loader.
+    # If the caller passes shuffle, its value distinguishes the training from the test loader.
     if loader.build_count > 1 and (shuffle is None or isinstance(shuffle, ast.Constant)):
         return (
-            f"one function makes the loaders for training and testing; {BY_HAND}a "
-            "DistributedSampler for the training loader alone, batch size // WORLD_SIZE"
+            f"one function makes the loaders for training and testing; {SHARE_HINT}a "
+            "DistributedSampler for the training loader only, batch size // WORLD_SIZE"
         )
     containers = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Dict, ast.Lambda)
     if any(isinstance(node, containers) for node in script.names.ancestors(call)):
-        return "the loaders are made together; make the training loader apart, then port again"
+        return "several loaders are made in one expression; separate them, then port again"
     if isinstance(script.statement(call), ast.FunctionDef | ast.ClassDef):
-        return "the loader stands in the line of a def; give it a line of its own, then port again"
+        return "the loader is on the same line as a def; move it to the next, then port again"
     if not loader.argument("dataset", 0):
-        return "the loader's dataset is not to be seen; give it by name, then port again"
-    for name, kind in script.names.classes.items():
-        if "IterableDataset" in map(script.names.short_name, kind.bases):
-            return f"{name} is iterable; let it yield only what belongs to RANK of WORLD_SIZE"
+        return "the loader has no visible dataset; pass it as dataset=, then port again"
+    for name, class_node in script.names.classes.items():
+        if "IterableDataset" in map(script.names.short_name, class_node.bases):
+            return f"{name} is an IterableDataset; let it yield only the share of rank RANK"
     return ""
 
 
@@ -99,16 +101,17 @@ def _free_name(script: Script, name: str) -> str:
 
 
 def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
-    """Return the edits of the loader call, and the lines before it that build the sampler."""
+    """Return the edits that build a sampler before the loader's call and pass it there."""
     source, call = script.source, loader.call
     batch, shuffle = loader.argument("batch_size", 1), loader.argument("shuffle", 2)
     divides_batch = batch is not None and source.text_of(batch) != "None"
     options = _options_name(call)
-    uses_options = options and (batch is None or (shuffle is None and _may_shuffle(script)))
+    options_may_shuffle = shuffle is None and _mentions_shuffle(script)
+    uses_options = options and (batch is None or options_may_shuffle)
     if shuffle is not None:
-        order = source.text_of(shuffle)
+        shuffle_text = source.text_of(shuffle)
     else:
-        order = f'{options}.get("shuffle", False)' if uses_options else "False"
+        shuffle_text = f'{options}.get("shuffle", False)' if uses_options else "False"
     dataset, lines, edits = _named_dataset(script, loader)
     lines += [SHARE_COMMENT, *(BATCH_COMMENT if divides_batch or uses_options else [])]
     lines += [OTHER_LOADERS_COMMENT] if max(len(script.loaders), loader.build_count) > 1 else []
@@ -117,13 +120,14 @@ def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
         # The function also builds the test loader: only a loader that shuffles is sharded.
         world = _free_name(script, "share")
         rank = f"RANK % {world}"
-        lines.append(f"{world} = WORLD_SIZE if {order} else 1")
-    elif len(order) > MAX_INLINE_CHARACTERS:
+        lines.append(f"{world} = WORLD_SIZE if {shuffle_text} else 1")
+    elif len(shuffle_text) > MAX_INLINE_CHARACTERS:
         shuffle_name = _free_name(script, "shuffle")
-        lines.append(f"{shuffle_name} = {order}")
-        order = shuffle_name
+        lines.append(f"{shuffle_name} = {shuffle_text}")
+        shuffle_text = shuffle_name
     sampler = _free_name(script, "train_sampler")
-    lines.append(f"{sampler} = DistributedSampler({dataset}, {world}, {rank}, shuffle={order})")
+    arguments = f"{dataset}, {world}, {rank}, shuffle={shuffle_text}"
+    lines.append(f"{sampler} = DistributedSampler({arguments})")
     if uses_options:
         option_lines, option_edits = _replace_options(script, loader, sampler, world)
         lines += option_lines
@@ -158,7 +162,7 @@ def _replace_options(
     options = next(keyword.value for keyword in call.keywords if keyword.arg is None)
     edits = [source.replace(options, name)]
     if (shuffle := loader.argument("shuffle", 2)) is not None:
-        # Remove the argument with the comma before it.
+        # Remove the argument and the comma before it.
         start, end = source.span(shuffle)
         ends = [source.span(value)[1] for value in argument_values(call)
                 if source.span(value) < (start, end)]  # fmt: skip
@@ -167,7 +171,7 @@ def _replace_options(
 
 
 def _pass_sampler(script: Script, call: ast.Call, shuffle: ast.expr | None, sampler: str) -> Edit:
-    """Pass ``sampler=`` to the loader, in place of ``shuffle``: it refuses to take both."""
+    """Pass ``sampler=`` to the loader in place of ``shuffle``: DataLoader refuses to take both."""
     if shuffle is None:
         return script.source.append_argument(call, f"sampler={sampler}")
     keyword = next((keyword for keyword in call.keywords if keyword.value is shuffle), None)
@@ -199,15 +203,14 @@ def _options_name(call: ast.Call) -> str:
     )
 
 
-def _shuffles(script: Script, loader: Loader) -> bool:
-    """Return whether a loader may shuffle."""
+def _may_shuffle(script: Script, loader: Loader) -> bool:
     shuffle = loader.argument("shuffle", 2)
     if shuffle is None:
-        return bool(_options_name(loader.call)) and _may_shuffle(script)
+        return bool(_options_name(loader.call)) and _mentions_shuffle(script)
     return not (isinstance(shuffle, ast.Constant) and shuffle.value is False)
 
 
-def _may_shuffle(script: Script) -> bool:
+def _mentions_shuffle(script: Script) -> bool:
     """Return whether the script uses ``shuffle`` as a key of options."""
     constants = [node.value for node in script.names.nodes if isinstance(node, ast.Constant)]
     calls = script.calls("dict", "update", "setdefault")
@@ -227,23 +230,23 @@ def _seed_splits(script: Script) -> list[Edit]:
 
 
 def wrong_averages(script: Script) -> list[int]:
-    """Return the lines that divide one rank's sum by the length of the full data."""
+    """Return the lines that divide one rank's sum by all samples and that no edit corrects."""
     loader = script.train_loader
     if not loader:
         return []
-    is_sharded = not script.calls(*SAMPLERS) and not _sharding_problem(script, loader)
+    is_edited = not script.calls(*SAMPLERS) and not _sharding_problem(script, loader)
     return sorted(
-        {line for line, edit in loss_averages(script, loader) if not (edit and is_sharded)}
+        {line for line, edit in loss_averages(script, loader) if not (edit and is_edited)}
     )
 
 
-def _set_epoch(script: Script, loader: Loader | None) -> tuple[str, list[Edit]]:
-    """Return the edits that call ``set_epoch`` in each epoch, or a problem for the user."""
+def _set_epoch_edits(script: Script, loader: Loader | None) -> tuple[str, list[Edit]]:
+    """Return a problem that the user has to solve, or "" and the edits that call ``set_epoch``."""
     loop = script.epoch_loop
     if loader and not script.is_read_in_training(loader):
         name = min(map(name_in_scope, loader.aliases), default="loader")
         return (
-            f"line {loader.call.lineno}: taken for the training loader by its looks; "
+            f"line {loader.call.lineno}: assumed to be the training loader, by arguments and name; "
             f"begin each epoch with {name}.sampler.set_epoch(epoch)",
             [],
         )
@@ -274,8 +277,8 @@ def _loader_name_in(script: Script, loader: Loader, loop: ast.AST) -> str:
     if visible := visible_names(script, loader, loop):
         return visible[0]
     for attribute in (node for node in nodes if isinstance(node, ast.Attribute)):
-        kind = script.names.instance_class(attribute.value)
-        names = [name for alias_scope, name in aliases if alias_scope is kind]
-        if kind and names:
+        class_node = script.names.instance_class(attribute.value)
+        names = [name for alias_scope, name in aliases if alias_scope is class_node]
+        if class_node and names:
             return f"{script.source.text_of(attribute.value)}.{names[0]}"
     return ""

@@ -21,7 +21,8 @@ IMPORTS = {
     "DistributedDataParallel": "from torch.nn.parallel import DistributedDataParallel",
     "DistributedSampler": "from torch.utils.data import DistributedSampler",
 }
-RANK_COMMENT = "# torchrun tells each process who it is; without torchrun, this is rank 0 of 1."
+"""Text that added code may contain, and the import that it needs."""
+RANK_COMMENT = "# torchrun sets these for each process; without torchrun, this is rank 0 of 1."
 QUIET_LINES = [
     "if RANK > 0:",
     "    print = lambda *values, **options: None  # Rank 0 prints for all.",
@@ -30,7 +31,7 @@ UNWRAP_FUNCTION = [
     "",
     "",
     "def unwrapped(model):",
-    '    """Return the model itself: its parts, and names without `module.` in what is saved."""',
+    '    """Return the model without its wrapper: saved names must not begin with `module.`."""',
     "    return model.module if isinstance(model, DistributedDataParallel) else model",
 ]
 
@@ -38,27 +39,30 @@ UNWRAP_FUNCTION = [
 def header_edits(
     script: Script, edits: Iterable[Edit], setup: list[str], *, quiet: bool
 ) -> list[Edit]:
-    """Return edits at the top that others need and ``setup``; ``quiet`` lets only rank 0 print."""
+    """Add ``setup``, and what ``edits`` use, at the top; ``quiet``: let only rank 0 print."""
     added = "\n".join([*(edit.text for edit in edits), *setup])
     if not added:
         return []
     quiet = quiet and bool(script.calls("print"))
     bound = script.names.bound_names[script.names.tree]
     defines_unwrap = "unwrapped(" in added and "unwrapped" not in bound
-    used = added + "RANK" * quiet + "DistributedDataParallel" * defines_unwrap
+    quiet_lines = QUIET_LINES if quiet else []
+    unwrap_lines = UNWRAP_FUNCTION if defines_unwrap else []
+    used = "\n".join([added, *quiet_lines, *unwrap_lines])
     _refuse_name_clashes(script, used)
     body = _missing_imports(script, used)
     variables = [name for name in RANK_VARIABLES if _uses(used, name)]
     rank_lines = [RANK_VARIABLES[name] for name in variables if name not in bound]
     body += ["", RANK_COMMENT, *rank_lines] if rank_lines else []
-    body += QUIET_LINES * quiet
+    body += quiet_lines
     body += ["", *setup] if setup else []
-    body += UNWRAP_FUNCTION * defines_unwrap
+    body += unwrap_lines
     last_import = _last_import(script, min(edit.start for edit in edits))
     end = last_import.end_lineno if last_import else 0
     following = script.source.text.decode().split("\n")[end:]
     blank_lines = list(takewhile(lambda line: not line.strip(), following))
-    body += [""] * ((2 if defines_unwrap else 1) - len(blank_lines))
+    needed_blank_lines = 2 if defines_unwrap else 1
+    body += [""] * (needed_blank_lines - len(blank_lines))
     edit = _insert_after_import(script, last_import, body)
     if (rank_lines or "os." in added) and "os" not in bound:
         return [_import_os(script, last_import), edit]
@@ -72,7 +76,7 @@ def _insert_after_import(script: Script, last_import: ast.stmt | None, lines: li
 
 
 def _uses(text: str, name: str) -> bool:
-    """Return whether a name is used; ``RANK`` is a part of ``LOCAL_RANK``."""
+    """Return whether a text has a name; ``RANK`` in ``LOCAL_RANK`` does not count."""
     return name in (text.replace("LOCAL_RANK", "") if name == "RANK" else text)
 
 
@@ -97,12 +101,13 @@ def _refuse_name_clashes(script: Script, added: str) -> None:
             continue
         name, clashes = node.id, False
         if name in RANK_VARIABLES and _uses(added, name):
+            # RANK = int(os.environ["RANK"]) and RANK = dist.get_rank() mean the same: no clash.
             statement = script.source.text_of(script.statement(node)).lower()
             clashes = not ("environ" in statement or "get_" in statement)
         elif script.names.scope(node) is script.names.tree:
             clashes = (name == "dist" and "dist." in added) or (name == "os" and "environ" in added)
         if clashes:
-            hint = f"call it something else, then port again; the patch means its own {name}"
+            hint = f"rename it, then port again; the patch defines {name} itself"
             line = f"{script.path}, line {node.lineno}"
             raise SpecError(f"{line}: the name {name} is taken", hint=hint)
 
@@ -136,13 +141,14 @@ def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
     standard = list(takewhile(lambda node: _package(node) in sys.stdlib_module_names, imports))
     if not standard:
         return script.source.insert_before(imports[0], ["import os", ""])
-    smaller = [*takewhile(lambda n: isinstance(n, ast.Import) and _package(n) < "os", standard)]
-    if smaller:
-        return script.source.insert_after(smaller[-1], ["import os"])
+    before_os = [*takewhile(lambda n: isinstance(n, ast.Import) and _package(n) < "os", standard)]
+    if before_os:
+        return script.source.insert_after(before_os[-1], ["import os"])
     return script.source.insert_before(standard[0], ["import os"])
 
 
 def _package(node: ast.stmt) -> str:
+    """Return the top-level package that an import names; empty for other statements."""
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").partition(".")[0]
     return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else ""

@@ -8,6 +8,7 @@ from scalewise.port.name_tracking import Variable, dotted_name, keyword_value, l
 from scalewise.port.patch import Edit
 from scalewise.port.serial_script import Loader, Script
 
+# Calls around a number or a scalar loss that keep its meaning: float(n), loss.item().
 NUMBER_FUNCTIONS = {"float", "int", "max"}
 SCALAR_METHODS = {"item", "detach", "cpu", "float"}
 
@@ -33,7 +34,7 @@ def fix_averages(script: Script, loader: Loader) -> list[Edit]:
 
 
 def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | None]]:
-    """Yield the line of each average over all training data, and the edit that corrects it."""
+    """Yield the line of each average over all training data, with an edit if one corrects it."""
     differences = RankDifferences(script)
     variables = loader.aliases | _dataset_variables(script, loader)
     for call in script.calls("len"):
@@ -42,14 +43,16 @@ def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | 
             continue
         for divisor, division in _divisions_by(script, call, differences):
             if script.names.variable(counted) in loader.aliases:
-                # The number of batches does not change; times the batch size it is wrong.
-                factor = script.names.parent[divisor]
-                if factor is not division and isinstance(factor, ast.BinOp):
+                # Each rank has as many batches as before, but they are smaller: the number of
+                # batches is a correct divisor, multiplied by the batch size it is not.
+                product = script.names.parent[divisor]
+                if product is not division and isinstance(product, ast.BinOp):
                     yield divisor.lineno, None
                 continue
             names = visible_names(script, loader, call)
-            likely = [name for name in names if "train" in name.lower()]
-            name = next(iter(likely if loader.build_count > 1 else names), "")
+            if loader.build_count > 1:  # Other loaders have the same aliases.
+                names = [name for name in names if "train" in name.lower()]
+            name = next(iter(names), "")
             is_editable = name and divisor is call and _is_exact(script, counted)
             edit = script.source.replace(counted, f"{name}.sampler") if is_editable else None
             yield divisor.lineno, edit
@@ -58,10 +61,10 @@ def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | 
 def _divisions_by(
     script: Script, length: ast.Call, differences: RankDifferences
 ) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """Yield where a length, or its variable, divides a rank's own sum; and the division."""
+    """Yield (divisor, division) where this length, or its variable, divides a rank's own sum."""
     names = script.names
-    result = names.first_target(length)
-    reads = [node for node in names.reads if result and names.variable(node) == result]
+    variable = names.first_target(length)
+    reads = [node for node in names.reads if variable and names.variable(node) == variable]
     for divisor in [length, *reads]:
         division, dividend = _division(script, divisor)
         if not dividend or _contains(dividend, divisor):
@@ -86,7 +89,7 @@ def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
 
 
 def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | None]:
-    """Return the division around a number, past factors and ``float(…)``, and its dividend."""
+    """Return the division by a number, or by its product or ``float(…)``, and the dividend."""
     for outer in script.names.ancestors(node):
         if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Div | ast.FloorDiv):
             return outer, outer.left
@@ -101,7 +104,7 @@ def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | 
 
 
 def _sums_batch_means(script: Script, total: ast.AST) -> bool:
-    """Return whether a total adds one mean loss per batch: a rank has as many batches as before."""
+    """Return whether a total adds up mean losses of batches: their number is not divided."""
     names = script.names
     totals = {variable for node in ast.walk(total) if (variable := names.variable(node))}
     addends = [
@@ -120,7 +123,7 @@ def _sums_batch_means(script: Script, total: ast.AST) -> bool:
 
 
 def _is_mean_loss(script: Script, value: ast.expr) -> bool:
-    """Return whether a value is the mean loss of one batch, neither weighted nor summed."""
+    """Return whether a value is the mean loss of one batch, not multiplied by its samples."""
     while isinstance(value, ast.Call):
         receiver = value.func.value if isinstance(value.func, ast.Attribute) else None
         if last_name(value) not in SCALAR_METHODS or not (receiver or value.args):
@@ -142,8 +145,9 @@ def _is_sum(script: Script, loss: ast.expr) -> bool:
     """Return whether a loss is a sum over its batch: ``.sum()``, or ``reduction="sum"``."""
     calls = [node for node in ast.walk(loss) if isinstance(node, ast.Call)]
     callees = {script.names.variable(call.func) for call in calls}
-    made = script.names.assigned_values(callees)
-    calls += [value for value in made if isinstance(value, ast.Call)]
+    # The loss function may be an object: criterion = CrossEntropyLoss(reduction="sum").
+    objects = script.names.assigned_values(callees)
+    calls += [value for value in objects if isinstance(value, ast.Call)]
     reductions = [keyword_value(call, "reduction") for call in calls]
     return any(last_name(call) == "sum" for call in calls) or any(
         isinstance(reduction, ast.Constant) and reduction.value == "sum" for reduction in reductions
@@ -160,7 +164,7 @@ def _contains(tree: ast.AST, part: ast.AST) -> bool:
 
 
 def visible_names(script: Script, loader: Loader, node: ast.AST) -> list[str]:
-    """Return the names of the training loader that are valid where a node is."""
+    """Return the names of the training loader that are valid at a node."""
     scope = script.names.scope(node)
     scopes = (scope, script.names.owner_class(scope), script.names.tree)
     return sorted(
@@ -171,5 +175,5 @@ def visible_names(script: Script, loader: Loader, node: ast.AST) -> list[str]:
 
 
 def name_in_scope(variable: Variable) -> str:
-    """Return how a variable is written inside its own scope."""
+    """Return how a variable is written inside its scope: ``self.name`` inside its class."""
     return f"self.{variable[1]}" if isinstance(variable[0], ast.ClassDef) else variable[1]

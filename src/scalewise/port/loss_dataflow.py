@@ -1,6 +1,6 @@
-"""Find the values that differ between ranks: they follow from the loss of a rank's batches.
+"""Find the values that differ between ranks: those computed from the loss of a rank's batches.
 
-A value that is assigned under a condition on the loss differs too, until a collective.
+A value assigned under a condition on such a value differs too; a collective makes it equal again.
 """
 
 import ast
@@ -13,18 +13,19 @@ from scalewise.port.serial_script import Comprehension, Script
 COLLECTIVES = (
     "all_reduce", "broadcast", "all_gather", "all_gather_object", "broadcast_object_list",
 )  # fmt: skip
-NO_TRAINING = {"no_grad", "inference_mode"}
+NO_GRADIENT_CONTEXTS = {"no_grad", "inference_mode"}
 CONDITIONAL_BLOCKS = (
     ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For,
     ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.match_case,
 )  # fmt: skip
-"""Blocks whose statements may not run; those of a ``with`` always do."""
+"""Blocks whose statements may be skipped; those of a ``with`` never are."""
 WRITING_NODES = (ast.stmt, ast.NamedExpr, ast.withitem)
+"""Nodes that assign to a target inside of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """A write to a variable: the node that does it, the written values, and its position."""
+    """A write to a variable: the writing node, the expressions written, and the position."""
 
     variable: Variable
     node: ast.AST
@@ -52,11 +53,12 @@ class RankDifferences:
             self._writes.setdefault(write.variable, []).append(write)
         for call in self.script.calls(*COLLECTIVES):
             self._reduced.update(map(self.script.names.variable, ast.walk(call)))
-        self._differing.update(self._first_differing(writes))
+        self._differing.update(self._model_outputs_and_losses(writes))
         returns = [node for node in self.script.names.nodes if isinstance(node, ast.Return)]
-        sizes = (-1, -1)
+        previous_size = -1
         # Propagate until the two sets stop growing.
-        while sizes != (sizes := (len(self._differing), len(self._differing_functions))):
+        while (size := len(self._differing) + len(self._differing_functions)) > previous_size:
+            previous_size = size
             self._differing.update(
                 write
                 for write in writes
@@ -91,7 +93,7 @@ class RankDifferences:
             child = outer
 
     def _returns_differing(self, call: ast.Call) -> bool:
-        """Return whether a call returns a differing value; not if it gets another loader."""
+        """Return whether a call gives a differing value; with a validation loader it does not."""
         if self.script.names.callee(call) not in self._differing_functions:
             return False
         train_loader = self.script.train_loader
@@ -104,8 +106,8 @@ class RankDifferences:
         variables = map(self.script.names.variable, argument_values(call))
         return not any(variable in other_loaders for variable in variables)
 
-    def _first_differing(self, writes: list[Write]) -> Iterator[Write]:
-        """Yield the writes of what the model returns in training, and of the loss of backward()."""
+    def _model_outputs_and_losses(self, writes: list[Write]) -> Iterator[Write]:
+        """Yield the writes of the model's outputs in training, and of the loss for backward()."""
         models, variable = self.script.model_variables, self.script.names.variable
         for write in writes:
             calls = (node for node in _walk_all(write.values) if isinstance(node, ast.Call))
@@ -122,7 +124,7 @@ class RankDifferences:
         for outer in names.ancestors(write.node):
             if isinstance(outer, ast.With) and any(
                 isinstance(item.context_expr, ast.Call)
-                and names.short_name(item.context_expr) in NO_TRAINING
+                and names.short_name(item.context_expr) in NO_GRADIENT_CONTEXTS
                 for item in outer.items
             ):
                 return False
@@ -140,28 +142,31 @@ class RankDifferences:
             return
         scope, ancestors = names.scope(read), set(names.ancestors(read))
         writes = self._writes.get(variable, [])
-        last: Write | None = None
+        replacing: ast.AST | None = None
+        """The last node that replaces the value for certain; earlier writes do not reach."""
         for write in reversed(writes):
             if names.scope(write.node) is not scope or variable[0] is not scope:
                 yield write
-            elif last is None and _comes_before(write, read, ancestors):
+            elif replacing is None and _comes_before(write, read, ancestors):
                 yield write
                 if write.replaces and self._always_runs_before(write.node, ancestors):
-                    last = write
+                    replacing = write.node
         # Later writes reach the read through the next iteration of a loop around both,
         # unless the loop also contains the replacing write.
-        replaced = {last.node, *names.ancestors(last.node)} if last else set()
-        loops = {node for node in ancestors if isinstance(node, ast.For | ast.While)} - replaced
+        loops = {node for node in ancestors if isinstance(node, ast.For | ast.While)}
+        if replacing:
+            loops -= {replacing, *names.ancestors(replacing)}
         for write in writes:
             if write.position >= _position(read) and loops & set(names.ancestors(write.node)):
                 yield write
 
-    def _always_runs_before(self, write: ast.AST, ancestors: set[ast.AST]) -> bool:
-        """Return whether a write runs whenever the later statements of its block do."""
+    def _always_runs_before(self, write: ast.AST, read_ancestors: set[ast.AST]) -> bool:
+        """Return whether an earlier write has always run when a read with these ancestors runs."""
         if isinstance(write, ast.For | Comprehension):
-            return write in ancestors
+            return write in read_ancestors
         outer = self.script.names.ancestors(write)
-        return next(node for node in outer if isinstance(node, CONDITIONAL_BLOCKS)) in ancestors
+        block = next(node for node in outer if isinstance(node, CONDITIONAL_BLOCKS))
+        return block in read_ancestors
 
     def _find_writes(self) -> Iterator[Write]:
         """Yield every write to a variable."""
@@ -178,7 +183,7 @@ class RankDifferences:
             elif isinstance(node, ast.comprehension):
                 yield from self._target_writes(node.target, names.parent[node], [node.iter])
             elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                yield from self._object_write(node.value, node)
+                yield from self._object_writes(node.value, node)
             elif isinstance(node, ast.Call) and (function := names.callee(node)):
                 yield from self._parameter_writes(node, function)
 
@@ -193,8 +198,8 @@ class RankDifferences:
         elif variable := self.script.names.variable(target):
             yield Write(variable, node, values, _position(target), replaces)
 
-    def _object_write(self, call: ast.Call, node: ast.stmt) -> Iterator[Write]:
-        """Yield the object that a call may change: ``losses.append(loss)``, ``stopper(loss)``."""
+    def _object_writes(self, call: ast.Call, node: ast.stmt) -> Iterator[Write]:
+        """Yield a write of the object a call may change: ``losses.append(x)``, ``stopper(x)``."""
         names = self.script.names
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
         variable = names.variable(receiver)
@@ -203,7 +208,7 @@ class RankDifferences:
             yield Write(variable, node, [*call.args, *call.keywords], _position(call))
 
     def _parameter_writes(self, call: ast.Call, function: Function) -> Iterator[Write]:
-        """Yield the parameters that a call of a local function or of a method of ``self`` sets."""
+        """Yield a write of each parameter that a call of a function or ``self`` method sets."""
         is_method = self.script.names.owner_class(function) is not None
         if is_method and not dotted_name(call.func).startswith("self."):
             return
@@ -221,7 +226,7 @@ def _position(node: ast.AST) -> tuple[int, int]:
 
 
 def _comes_before(write: Write, read: ast.AST, ancestors: set[ast.AST]) -> bool:
-    """Return whether a write precedes a read; a loop writes its target before its body."""
+    """Return whether a write comes before a read; a loop writes its target before its body."""
     if write.node in ancestors:
         return isinstance(write.node, ast.For | Comprehension)
     return write.position < _position(read)

@@ -1,6 +1,7 @@
 """Track values through one file: which variables may hold this model or this loader?
 
-A *variable* is a scope and a name: ``(main, "model")``; ``(Trainer, "model")`` of ``self.model``.
+A *variable* is a scope and a name: ``(main, "model")``; ``(Trainer, "model")`` for ``self.model``;
+``(main, "return")`` for what a function returns, ``(main, "return 0")`` for an element of it.
 Values flow by assignment, as arguments and as return values.
 """
 
@@ -16,7 +17,9 @@ SELF_RETURNING_METHODS = {
 }  # fmt: skip
 """Methods that return the object they are called on."""
 WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "DDP", "convert_sync_batchnorm"}
+"""Functions that return a model like the one they get."""
 ITERATORS = {"enumerate", "iter", "tqdm", "track", "islice"}
+"""Functions that iterate over their first argument."""
 
 
 def dotted_name(node: ast.AST | None) -> str:
@@ -67,13 +70,13 @@ class Names:
             if isinstance(node, ast.Import | ast.ImportFrom)
             for bound, name in _imported_names(node)
         }
-        """Imported variables, with the full name of what they mean."""
+        """The full name of what each imported variable refers to."""
         self._instances: dict[Variable | None, ast.ClassDef] = {}
         for target, assigned in self.assignments():
             value = self.unwrap(assigned)
-            kind = self.classes.get(last_name(value)) if isinstance(value, ast.Call) else None
-            if kind and (variable := self.variable(target)):
-                self._instances[variable] = kind
+            class_node = self.classes.get(last_name(value)) if isinstance(value, ast.Call) else None
+            if class_node and (variable := self.variable(target)):
+                self._instances[variable] = class_node
         self._flows = list(self._variable_flows())
         self.iterator_variables = {
             self.variable(target)
@@ -145,7 +148,7 @@ class Names:
             if owner := self.instance_class(node.value):
                 return owner, node.attr
             base = self.variable(node.value)
-            return base and (base[0], f"{base[1]}.{node.attr}")
+            return (base[0], f"{base[1]}.{node.attr}") if base else None
         return None
 
     def instance_class(self, node: ast.AST) -> ast.ClassDef | None:
@@ -154,9 +157,10 @@ class Names:
         owner = self.owner_class(self.scope(node)) if is_self else None
         return owner or self._instances.get(self.variable(node))
 
-    def instances(self, kind: ast.ClassDef) -> list[Variable]:
+    def instances(self, class_node: ast.ClassDef) -> list[Variable]:
         """Return the variables that hold an instance of a class of this file."""
-        return [name for name, owner in self._instances.items() if name and owner is kind]
+        classes = self._instances.items()
+        return [variable for variable, owner in classes if variable and owner is class_node]
 
     def aliases(self, start: Variable | None) -> set[Variable]:
         """Return a variable and all variables its value flows to."""
@@ -187,8 +191,8 @@ class Names:
         if isinstance(call.func, ast.Name) and call.func.id in self.classes:
             return _method(self.classes[call.func.id], "__init__")
         if isinstance(call.func, ast.Attribute):
-            kind = self.instance_class(call.func.value)
-            return _method(kind, call.func.attr) if kind else None
+            class_node = self.instance_class(call.func.value)
+            return _method(class_node, call.func.attr) if class_node else None
         name = last_name(call)
         named = (function for function in self.functions if function.name == name)
         return next((function for function in named if not self.owner_class(function)), None)
@@ -207,9 +211,9 @@ class Names:
             if isinstance(node, ast.Assign):
                 value = node.value
                 for target in node.targets:
-                    elements = getattr(target, "elts", []), getattr(value, "elts", [])
-                    if elements[0] and len(elements[0]) == len(elements[1]):
-                        yield from zip(*elements)
+                    targets, values = getattr(target, "elts", []), getattr(value, "elts", [])
+                    if targets and len(targets) == len(values):
+                        yield from zip(targets, values)
                     else:
                         yield target, value
             elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
@@ -276,13 +280,13 @@ def _reachable(start: Variable | None, flows: list[tuple[Variable, Variable]]) -
     return reached
 
 
-def _method(kind: ast.ClassDef, name: str) -> Function | None:
-    methods = (node for node in kind.body if isinstance(node, Function))
+def _method(class_node: ast.ClassDef, name: str) -> Function | None:
+    methods = (node for node in class_node.body if isinstance(node, Function))
     return next((method for method in methods if method.name == name), None)
 
 
 def _imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yield each name that an import binds, with the full name of what it means."""
+    """Yield each name that an import binds, with the full name of what it refers to."""
     for alias in node.names:
         if isinstance(node, ast.ImportFrom):
             yield alias.asname or alias.name, f"{node.module or ''}.{alias.name}"

@@ -12,7 +12,9 @@ from io import StringIO
 from itertools import pairwise
 from typing import Literal
 
-State = Literal["there", "missing", "not needed", "by hand"]
+State = Literal["present", "missing", "not needed", "by hand"]
+"""``present``: the script has the step already; ``missing``: the patch adds it; ``by hand``: the
+message says what the user has to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,19 @@ class Source:
     """A script's text, with the byte offsets of its lines and syntax nodes."""
 
     text: bytes
-    _starts: list[int] = field(default_factory=list, init=False, repr=False)
+    _line_starts: list[int] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._starts.append(0)
+        self._line_starts.append(0)
         for line in self.text.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
+            self._line_starts.append(self._line_starts[-1] + len(line))
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Return the start and end offset of a node."""
         end_line, end = node.end_lineno or node.lineno, node.end_col_offset or 0
-        return self._starts[node.lineno - 1] + node.col_offset, self._starts[end_line - 1] + end
+        return self._line_starts[node.lineno - 1] + node.col_offset, self._line_starts[
+            end_line - 1
+        ] + end
 
     def text_of(self, node: ast.expr | ast.stmt) -> str:
         """Return the text of a node."""
@@ -58,7 +62,7 @@ class Source:
 
     def line_start(self, number: int) -> int:
         """Return the offset of a line, counted from 1; past the last line it is the end."""
-        return self._starts[min(number, len(self._starts)) - 1]
+        return self._line_starts[min(number, len(self._line_starts)) - 1]
 
     def indent_of(self, node: ast.expr | ast.stmt) -> str:
         """Return the white space at the start of a node's first line."""
@@ -129,11 +133,12 @@ class Source:
 
     @property
     def indent_unit(self) -> str:
-        """One level of indentation: that of the first indented line, or four spaces."""
+        """One level of indentation: that of the first indented block, or four spaces."""
         lines = self.text.decode().splitlines()
         for previous, line in pairwise(lines):
-            header = previous.rstrip().endswith(":") and previous[:1].strip()
-            if header and line[:1] in (" ", "\t"):
+            # A line that begins in column 0 and ends with a colon opens a block.
+            opens_block = previous.rstrip().endswith(":") and previous[:1].strip()
+            if opens_block and line[:1] in (" ", "\t"):
                 return line[: len(line) - len(line.lstrip())]
         return "    "
 

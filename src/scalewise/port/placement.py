@@ -1,4 +1,4 @@
-"""Find the device of a script's model: a number is an accelerator, an unclear one is unknown."""
+"""Find out whether a script computes on the CPU, on accelerators, or on an unknown device."""
 
 import ast
 import re
@@ -16,38 +16,41 @@ GPU_NAMES = re.compile(r"\bgpu(_?id)?s?$")
 
 @dataclass(frozen=True)
 class Placement:
-    """The first line that mentions an accelerator, and moves to a device that is unknown."""
+    """Where a script computes."""
 
-    line: int | None
-    numbers: tuple[ast.expr, ...] = ()
-    """Expressions for one fixed device, to be replaced by the rank's own."""
-    unknown: ast.Call | None = None
+    accelerator_line: int | None
+    """The first line that mentions an accelerator."""
+    fixed_indices: tuple[ast.expr, ...] = ()
+    """Indices of fixed devices, to be replaced by ``LOCAL_RANK``."""
+    unknown_move: ast.Call | None = None
+    """The first ``.to`` to an unknown device, if no accelerator is mentioned."""
 
     @property
     def on_cpu(self) -> bool:
         """Whether everything runs on the CPU."""
-        return self.line is None and self.unknown is None
+        return self.accelerator_line is None and self.unknown_move is None
 
 
-def placement(script: Script) -> Placement:
+def find_placement(script: Script) -> Placement:
     """Return the devices that a script uses."""
-    numbers: dict[ast.expr, None] = {}  # An ordered set.
-    unknown: list[ast.Call] = []
+    fixed_indices: dict[ast.expr, None] = {}  # An ordered set.
+    unknown_moves: list[ast.Call] = []
     for call, device in _device_moves(script):
         values = _device_values(script, device)
         indices = [value for value in values if is_int(value)]
         if not indices and GPU_NAMES.search(script.source.text_of(device)):
             indices = [device]
-        numbers |= dict.fromkeys(indices)
-        # A name other than "cpu" is an accelerator, and _accelerator_lines has its line.
+        fixed_indices |= dict.fromkeys(indices)
+        # A literal such as "cpu" or "cuda" is known; _accelerator_lines finds accelerators.
         are_names = values and all(
             isinstance(value, ast.Constant) and isinstance(value.value, str) for value in values
         )
         if not indices and not are_names:
-            unknown.append(call)
-    lines = [*_accelerator_lines(script), *(number.lineno for number in numbers)]
-    line = min(lines, default=None)
-    return Placement(line, tuple(numbers), unknown[0] if unknown and line is None else None)
+            unknown_moves.append(call)
+    lines = [*_accelerator_lines(script), *(index.lineno for index in fixed_indices)]
+    if lines or not unknown_moves:
+        return Placement(min(lines, default=None), tuple(fixed_indices))
+    return Placement(None, (), unknown_moves[0])
 
 
 def is_int(node: ast.expr | None) -> bool:
@@ -66,17 +69,17 @@ def _accelerator_lines(script: Script) -> list[int]:
 
 def _device_values(script: Script, device: ast.expr) -> list[ast.expr]:
     """Return the possible values of a device, with ``torch.device(…)`` stripped."""
-    direct, in_device = [], []
+    direct, in_device_call = [], []
     for value in script.names.possible_values(device):
         if isinstance(value, ast.Call) and last_name(value) == "device" and value.args:
-            in_device += script.names.possible_values(value.args[0])
+            in_device_call += script.names.possible_values(value.args[0])
         else:
             direct.append(value)
-    return [*direct, *in_device]
+    return [*direct, *in_device_call]
 
 
 def _device_moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
-    """Return every ``.to`` call that may move something, with the device it gets."""
+    """Return every ``.to`` call that may move something, with its device argument."""
     moves = []
     assigned = {script.names.variable(target) for target, _ in script.names.assignments()}
     for call in script.calls("to"):
@@ -85,7 +88,7 @@ def _device_moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
             continue
         is_device = not DTYPE_NAMES.search(last_name(device))
         if isinstance(device, ast.Attribute) and device.attr == "device":
-            # The device of another tensor moves nothing; that of the script's options does.
+            # x.to(y.device) follows another tensor; args.device may be any device.
             is_option = OPTIONS_NAMES.search(script.source.text_of(device.value))
             is_device = bool(is_option) or script.names.variable(device) in assigned
         if is_device:

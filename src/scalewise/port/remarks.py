@@ -1,4 +1,4 @@
-"""Remarks on a ported script, beyond the six steps."""
+"""Remarks on a script: what the six steps leave as it is, but the user should know or change."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from scalewise.port.data_sharding import wrong_averages
 from scalewise.port.loss_dataflow import RankDifferences
 from scalewise.port.name_tracking import dotted_name, keyword_value
-from scalewise.port.placement import placement
+from scalewise.port.placement import find_placement
 from scalewise.port.serial_script import Script, is_true
 from scalewise.port.wrapping import MODULE_ATTRIBUTES
 
@@ -15,17 +15,17 @@ EXITS = {"sys.exit", "exit", "quit", "os._exit", "SystemExit"}
 
 
 def remarks(script: Script) -> Iterator[str]:
-    """Yield a sentence for each thing that is no error, but behaves differently on many ranks."""
-    if placement(script).on_cpu:
+    """Yield a sentence for each thing that works, but behaves differently on many ranks."""
+    if find_placement(script).on_cpu:
         yield "It trains on the CPU; for GPUs, first move model and batches with .to(device)."
     calls, names = script.names.calls(), script.names
-    norms = [call.lineno for call in calls if names.short_name(call).startswith("BatchNorm")]
-    for line in norms[:1]:
+    norm_lines = [call.lineno for call in calls if names.short_name(call).startswith("BatchNorm")]
+    for line in norm_lines[:1]:
         yield (
             f"Line {line}: BatchNorm sees only its rank's part of the batch; if that is small, "
-            "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the wrapping."
+            "call torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the model is wrapped."
         )
-    for call in _model_methods(script):
+    for call in _model_method_calls(script):
         yield (
             f"Line {call.lineno}: gradients are averaged only after model(…) is called; "
             f"if {dotted_name(call.func)} computes the loss, let the model's forward do it."
@@ -34,15 +34,15 @@ def remarks(script: Script) -> Iterator[str]:
         yield "No seed is set: data that is made or split at random would differ between ranks."
     downloads = [call.lineno for call in calls if is_true(keyword_value(call, "download"))]
     for line in downloads[:1]:
-        yield f"Line {line}: every rank would download; run it once alone before."
+        yield f"Line {line}: every rank would download; run the script once on one rank before."
     for call in calls:
         if f".{names.full_name(call)}".endswith(TRACKERS):
             name = dotted_name(call.func)
-            yield f"Line {call.lineno}: {name} runs on every rank; let rank 0 alone keep track."
+            yield f"Line {call.lineno}: {name} runs on every rank; call it on rank 0 only."
     for line in _early_exits(script):
         yield (
-            f"Line {line}: each rank has a training loss of its own; all must leave the loop "
-            "together, or those that stay wait for ever; agree first, with dist.all_reduce."
+            f"Line {line}: each rank has a training loss of its own; if only some ranks stop, the "
+            "others wait for them for ever; let all agree first, with dist.all_reduce."
         )
     for line in wrong_averages(script):
         yield (
@@ -50,12 +50,12 @@ def remarks(script: Script) -> Iterator[str]:
             "it by len(loader.sampler), the number of samples that this rank reads."
         )
     for call in script.calls("DataParallel"):
-        yield f"Line {call.lineno}: DataParallel is one process for all devices; take it out."
+        yield f"Line {call.lineno}: DataParallel uses one process for all devices; remove it."
     for call in script.calls("spawn"):
-        yield f"Line {call.lineno}: torchrun starts the processes; take the spawning out."
+        yield f"Line {call.lineno}: torchrun starts the processes; remove the call of spawn."
 
 
-def _model_methods(script: Script) -> Iterator[ast.Call]:
+def _model_method_calls(script: Script) -> Iterator[ast.Call]:
     """Yield the calls of a model's own methods in training, other than ``model(…)``."""
     for call in script.names.calls():
         if not isinstance(call.func, ast.Attribute) or call.func.attr in MODULE_ATTRIBUTES:
@@ -69,7 +69,7 @@ def _model_methods(script: Script) -> Iterator[ast.Call]:
 
 
 def _early_exits(script: Script) -> list[int]:
-    """Return the lines at which a rank would stop training, by its loss, while others continue."""
+    """Return the lines at which one rank may stop training, depending on its loss."""
     differences = RankDifferences(script)
     exits = [
         node.lineno

@@ -24,36 +24,36 @@ OPEN_FUNCTIONS = {"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lz
 """Functions with the path first and the mode second; ``Path.open`` has the mode first."""
 
 
-def save_once(script: Script) -> Step:
+def saving_step(script: Script) -> Step:
     """Let only rank 0 save, and save the model without its wrapper."""
     name = "saving once"
-    guardable = {call: _guardable_statement(script, call) for call in _write_calls(script)}
-    statements = sorted({node for node in guardable.values() if node}, key=lambda n: n.lineno)
-    # Writes that are no statement of their own, such as f = open(path, "w").
-    open_calls = [call for call, statement in guardable.items() if not statement]
+    statement_of = {call: _guardable_statement(script, call) for call in _write_calls(script)}
+    statements = sorted({node for node in statement_of.values() if node}, key=lambda n: n.lineno)
+    # Calls inside of a statement that every rank has to run, such as f = open(path, "w").
+    inner_calls = [call for call, statement in statement_of.items() if not statement]
     unwrap_edits = _unwrap_models(script, saves=bool(statements))
-    if not guardable:
+    if not statement_of:
         return Step(name, "not needed", "nothing is saved", tuple(unwrap_edits))
     unguarded = [node for node in statements if not _is_rank_guarded(script, node)]
     unguarded_calls = [
         call
-        for call in open_calls
+        for call in inner_calls
         if not any(map(_mentions_rank, call.args))
         and not _is_rank_guarded(script, script.statement(call))
     ]
     if not [*unguarded, *unwrap_edits, *unguarded_calls]:
-        line = _lines([*statements, *open_calls]).partition(",")[0]
-        return Step(name, "there", f"line {line}: one rank saves")
+        line = _lines([*statements, *inner_calls]).partition(",")[0]
+        return Step(name, "present", f"line {line}: only one rank saves")
     edits = [*unwrap_edits, *_wait_before_load(script)]
     for statement in unguarded:
         edits += _guard_statement(script, statement)
-    redirected = {call: _write_to_devnull(script, call) for call in unguarded_calls}
-    edits += filter(None, redirected.values())
-    if by_hand := [call for call, edit in redirected.items() if not edit]:
-        message = "every rank would write; let rank 0 alone do it, if RANK == 0"
+    devnull_edits = {call: _write_to_devnull(script, call) for call in unguarded_calls}
+    edits += filter(None, devnull_edits.values())
+    if by_hand := [call for call, edit in devnull_edits.items() if not edit]:
+        message = "every rank would write; write on rank 0 only, with if RANK == 0"
         return Step(name, "by hand", f"line {_lines(by_hand)}: {message}", tuple(edits))
     lines = _lines([*unguarded, *unguarded_calls])
-    message = "every rank would save" if lines else "names would begin with module."
+    message = "every rank would save" if lines else "saved names would begin with module."
     return Step(name, "missing", f"line {lines or _lines(statements)}: {message}", tuple(edits))
 
 
@@ -81,15 +81,15 @@ def _file_mode(script: Script, call: ast.Call) -> str:
 
 
 def _guardable_statement(script: Script, call: ast.Call) -> ast.stmt | None:
-    """Return the statement around a write that can run on rank 0 only, if there is one."""
+    """Return the statement around a write that may run on rank 0 only; None without one."""
     ancestors = list(script.names.ancestors(call))
     statements = [node for node in ancestors if isinstance(node, ast.stmt)]
     for node in reversed(statements):
-        opens = isinstance(node, ast.With) and any(
+        opens_file = isinstance(node, ast.With) and any(
             isinstance(item.context_expr, ast.Call) and last_name(item.context_expr) == "open"
             for item in node.items
         )
-        if opens and _can_be_skipped(script, node):
+        if opens_file and _can_be_skipped(script, node):
             return node
     in_lambda = any(isinstance(node, ast.Lambda) for node in ancestors)
     return statements[0] if isinstance(statements[0], ast.Expr) and not in_lambda else None
@@ -118,7 +118,7 @@ def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
 
 
 def _wait_before_load(script: Script) -> list[Edit]:
-    """Add a barrier before a checkpoint is read that rank 0 wrote earlier in the script."""
+    """Add a barrier before the script loads a checkpoint that it saved further up, on rank 0."""
     saves = {
         script.source.text_of(call.args[1]): call
         for call in script.calls("save")
@@ -134,14 +134,14 @@ def _wait_before_load(script: Script) -> list[Edit]:
 
 
 def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
-    """Run a statement only on rank 0; extend the ``if`` that contains only this statement."""
+    """Run a statement only on rank 0; if it is all that an ``if`` contains, extend the ``if``."""
     source = script.source
     if not (source.begins_line(statement) and source.ends_line(statement)):
         start = source.span(statement)[0]
         return [Edit(start, start, "RANK == 0 and ")]
     parent = script.names.parent[statement]
-    is_alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
-    if isinstance(parent, ast.If) and is_alone and source.begins_line(parent):
+    is_in_if = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
+    if isinstance(parent, ast.If) and is_in_if and source.begins_line(parent):
         test = source.text_of(parent.test)
         is_or = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.Or)
         if is_or or isinstance(parent.test, ast.IfExp | ast.Lambda | ast.NamedExpr):
@@ -152,9 +152,10 @@ def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
 
 
 def _write_to_devnull(script: Script, call: ast.Call) -> Edit | None:
-    """Let the other ranks open ``os.devnull`` if the file stays open beyond one statement."""
+    """Let other ranks open ``os.devnull`` instead; None if the path or the mode prevents that."""
     path = call.args[0] if call.args else None
     mode = _file_mode(script, call)
+    # os.devnull has nothing to read (mode r or +), and exists already (mode x).
     if not path or script.names.full_name(call) != "open" or not re.fullmatch("[wabt]+", mode):
         return None
     text = script.source.text_of(path)
@@ -181,11 +182,11 @@ def _mentions_rank(expression: ast.AST) -> bool:
 def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
     """Replace ``model`` by ``unwrapped(model)`` where it is saved or its own attributes are used.
 
-    In a script with wrappers, only saving is changed, and only for DistributedDataParallel.
+    If the script wraps its models itself, only ``state_dict`` is changed, and only for DDP.
     """
     wrappers = {last_name(call) for call in script.calls(*PARALLEL_WRAPPERS)}
-    is_other = wrappers - {"DistributedDataParallel", "DDP"}
-    if is_other or (wrappers and not saves):
+    other_wrappers = wrappers - {"DistributedDataParallel", "DDP"}
+    if other_wrappers or (wrappers and not saves):
         return []
     edits = []
     for model, statement in wrapped_models(script):
@@ -199,10 +200,8 @@ def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
             if isinstance(parent, ast.Attribute):
                 needs_unwrapping = parent.attr not in MODULE_ATTRIBUTES
             else:
-                needs_unwrapping = script.names.full_name(parent) in (
-                    "torch.save",
-                    "torch.jit.save",
-                )
+                full_name = script.names.full_name(parent)
+                needs_unwrapping = full_name in ("torch.save", "torch.jit.save")
             if needs_unwrapping and script.names.variable(node) in model.aliases:
                 text = f"unwrapped({script.source.text_of(node)})"
                 edits.append(script.source.replace(node, text))

@@ -1,4 +1,4 @@
-"""Find loops, loaders and models of a serial training script in its syntax tree.
+"""Find the loops, loaders and models of a serial training script in its syntax tree.
 
 Training loops are the loops around ``.backward()``, those in calling functions included; models
 are the variables whose parameters go to an optimizer.
@@ -34,17 +34,17 @@ class Loader:
     call: ast.Call
     aliases: frozenset[Variable]
     build_count: int
-    """How often the file builds it: several times if a function returns it to several callers."""
+    """How many calls build it: several if a function returns a new one to each of its callers."""
 
     def argument(self, name: str, position: int) -> ast.expr | None:
-        """Return an argument, passed by name or by position."""
+        """Return an argument, passed by name or at this position of DataLoader's signature."""
         value = keyword_value(self.call, name)
         return value or next(iter(self.call.args[position : position + 1]), None)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its name, the statement after which DDP can wrap it, and its variables."""
+    """A model: its name, the statement after which DDP can wrap it, and variables that hold it."""
 
     name: str
     statement: ast.stmt
@@ -153,14 +153,14 @@ class Script:
         """The models whose parameters go to an optimizer, and where they can be wrapped."""
         trained = self._trained_variables()
         models: list[Model] = []
-        stored: list[Model] = []
-        """All assignments of a model, also of an argument: ``self.model = model``."""
+        # With assignments of an argument, ``self.model = model``: used if there are no others.
+        all_assigned: list[Model] = []
         for statement, target, value in self._single_assignments():
             aliases = frozenset(self.names.aliases(self.names.variable(target)))
             if not aliases & trained:
                 continue
             assigned = Model(self.source.text_of(target), statement, aliases)
-            stored.append(assigned)
+            all_assigned.append(assigned)
             function = self.names.scope(statement)
             is_returned = any(
                 scope is function and name.startswith("return") for scope, name in aliases
@@ -168,10 +168,10 @@ class Script:
             if isinstance(value, ast.Name | ast.Attribute) or is_returned:
                 continue
             if any(aliases & model.aliases for model in models):
-                models = [self._merged(model, assigned) for model in models]
+                models = [self._merge(model, assigned) for model in models]
             else:
                 models.append(assigned)
-        return [self._at_device_move(model) for model in models or stored[:1]]
+        return [self._wrap_after_device_move(model) for model in models or all_assigned[:1]]
 
     @cached_property
     def model_variables(self) -> set[Variable]:
@@ -190,24 +190,22 @@ class Script:
         owners = map(self._parameter_owners, optimized or calls)
         return {variable for variables in owners for variable in variables}
 
-    def _merged(self, model: Model, later: Model) -> Model:
-        """Move the wrap point behind a later assignment, unless training lies between."""
+    def _merge(self, model: Model, later: Model) -> Model:
+        """Wrap the model only after a later assignment of it, unless training lies between."""
         if not later.aliases & model.aliases:
             return model
         blocks = [self.siblings(outer) for outer in self._enclosing_statements(model.statement)]
-        common = (
+        # The later assignment, or the statement around it in the same block as the model's.
+        in_same_block = (
             outer
             for outer in self._enclosing_statements(later.statement)
             if any(self.siblings(outer) is block for block in blocks)
         )
-        last = next(common, None)
+        last = next(in_same_block, None)
         if last is None:
             return model
-        first_line = model.statement.lineno
-        between = [
-            sibling for sibling in self.siblings(last) if first_line < sibling.lineno <= last.lineno
-        ]
-        if any(self.trains(sibling) for sibling in between):
+        lines = range(model.statement.lineno + 1, last.lineno + 1)
+        if any(self.trains(sibling) for sibling in self.siblings(last) if sibling.lineno in lines):
             return model  # A model assigned after training is not the trained one.
         return Model(model.name, last, model.aliases | later.aliases)
 
@@ -223,8 +221,8 @@ class Script:
         nodes = [statement, *self.names.ancestors(statement)]
         return [node for node in nodes if isinstance(node, ast.stmt)]
 
-    def _at_device_move(self, model: Model) -> Model:
-        """Move the wrap point to ``.to()`` or ``.cuda()`` of the model in another function."""
+    def _wrap_after_device_move(self, model: Model) -> Model:
+        """If another function moves the model with ``.to()`` or ``.cuda()``, wrap it after that."""
         for call in reversed([*self.calls("to"), *self.calls("cuda")]):
             moved = self.names.unwrap(call)
             scope = self.names.scope(call)
@@ -233,8 +231,9 @@ class Script:
             if scope is not self.names.scope(model.statement) and scope is not self.names.tree:
                 statement = self.statement(call)
                 target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-                named = target if self.names.variable(target) in model.aliases else None
-                return Model(self.source.text_of(named or moved), statement, model.aliases)
+                is_model = self.names.variable(target) in model.aliases
+                name = self.source.text_of(target if target and is_model else moved)
+                return Model(name, statement, model.aliases)
         return model
 
     def _single_assignments(self) -> Iterator[tuple[ast.stmt, ast.expr, ast.expr]]:
@@ -258,10 +257,10 @@ class Script:
             chain.append(chain[-1].value)
         attribute = self.names.variable(chain[-2]) if len(chain) > 2 else None
         in_class = attribute is not None and isinstance(attribute[0], ast.ClassDef)
-        kind = self.names.owner_class(self.names.scope(call))
-        if kind and len(chain) == 2 and dotted_name(chain[-1]) == "self":
-            if not any(function in kind.body for function in self.training_functions):
-                yield from self.names.instances(kind)
+        class_node = self.names.owner_class(self.names.scope(call))
+        if class_node and len(chain) == 2 and dotted_name(chain[-1]) == "self":
+            if not any(function in class_node.body for function in self.training_functions):
+                yield from self.names.instances(class_node)
         elif variable := attribute if in_class else self.names.variable(chain[-1]):
             yield variable
 
@@ -275,7 +274,7 @@ class Script:
         return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """Return the innermost statement that begins a line and is around a node, or before it."""
+        """Return the innermost statement around a node that begins a line; of ``a; b``, ``a``."""
         for outer in [node, *self.names.ancestors(node)]:
             if isinstance(outer, ast.stmt):
                 same_line = [
@@ -300,10 +299,10 @@ def _iterables(loop: ast.For | Comprehension) -> list[ast.expr]:
 
 
 def _training_hints(loader: Loader) -> tuple[bool, bool, bool]:
-    """Return what suggests a training loader: it shuffles, is named so, drops the last batch."""
-    is_sampled = is_true(loader.argument("shuffle", 2)) or loader.argument("sampler", 3) is not None
-    is_named = any("train" in name.lower() for _, name in loader.aliases)
-    return is_sampled, is_named, is_true(loader.argument("drop_last", 8))
+    """Return the signs of a training loader: it shuffles, is named so, drops the last batch."""
+    shuffles = is_true(loader.argument("shuffle", 2)) or loader.argument("sampler", 3) is not None
+    is_named_train = any("train" in name.lower() for _, name in loader.aliases)
+    return shuffles, is_named_train, is_true(loader.argument("drop_last", 8))
 
 
 def is_true(node: ast.expr | None) -> bool:

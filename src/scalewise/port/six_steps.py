@@ -1,52 +1,53 @@
 """The six steps from a serial script to a data parallel one, with the edits each needs.
 
-Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: it still runs alone.
+Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: it still runs as before.
 """
 
 import ast
 import re
 from collections.abc import Callable
 
-from scalewise.port.data_sharding import data_share
+from scalewise.port.data_sharding import sharding_step
 from scalewise.port.name_tracking import dotted_name, keyword_value, last_name
 from scalewise.port.patch import Edit, Step
-from scalewise.port.placement import GPU_NAMES, is_int, placement
-from scalewise.port.saving import save_once
+from scalewise.port.placement import GPU_NAMES, find_placement, is_int
+from scalewise.port.saving import saving_step
 from scalewise.port.serial_script import Script
-from scalewise.port.wrapping import main_guard, runs_on_import, wrap_model, wrapped_models
+from scalewise.port.wrapping import main_guard, runs_on_import, wrapped_models, wrapping_step
 
 
 def steps(script: Script) -> list[Step]:
     """Return the six steps, in the order in which a person would take them."""
     functions: list[Callable[[Script], Step]] = [
-        process_group, rank_device, data_share, batch_moves, wrap_model, save_once,
+        process_group_step, device_step, sharding_step, batch_move_step, wrapping_step, saving_step,
     ]  # fmt: skip
     return [function(script) for function in functions]
 
 
-def process_group(script: Script) -> Step:
+def process_group_step(script: Script) -> Step:
     """Initialize the process group if there are several ranks, and destroy it at the end."""
     name = "process group"
     if calls := script.calls("init_process_group"):
-        return Step(name, "there", f"line {calls[0].lineno}: {dotted_name(calls[0].func)}")
+        return Step(name, "present", f"line {calls[0].lineno}: {dotted_name(calls[0].func)}")
     guard = main_guard(script)
     destroy = ["if WORLD_SIZE > 1:", "    dist.destroy_process_group()"]
     if guard is None:
         edits = [script.source.insert_after(script.names.tree.body[-1], ["", *destroy])]
     else:
         last = guard.body[-1]
-        edits = _before_exit(script, last, destroy) or [script.source.insert_after(last, destroy)]
+        edits = _destroy_before_exit(script, last, destroy)
+        edits = edits or [script.source.insert_after(last, destroy)]
         if not top_level_setup(script):
             first = script.statement(guard.body[0])
             edits.append(script.source.insert_before(first, _setup_lines(script)))
     for bar in script.calls("tqdm", "trange"):
         if bar.args and not keyword_value(bar, "disable"):
             edits.append(script.source.append_argument(bar, "disable=RANK > 0"))
-    return Step(name, "missing", "set up under torchrun, taken down at the end", tuple(edits))
+    return Step(name, "missing", "created under torchrun, destroyed at the end", tuple(edits))
 
 
 def _setup_lines(script: Script, condition: str = "WORLD_SIZE > 1") -> list[str]:
-    if placement(script).on_cpu:
+    if find_placement(script).on_cpu:
         return [f"if {condition}:", '    dist.init_process_group("gloo")']
     return [
         f"if {condition}:",
@@ -59,7 +60,7 @@ def _setup_lines(script: Script, condition: str = "WORLD_SIZE > 1") -> list[str]
 
 
 def top_level_setup(script: Script) -> list[str]:
-    """Return the setup lines that follow the imports; empty if they belong into a main guard."""
+    """Return the setup lines to add after the imports; empty if they go into the main guard."""
     if main_guard(script) is None:
         return _setup_lines(script)
     if any(runs_on_import(script, statement) for _, statement in wrapped_models(script)):
@@ -67,8 +68,8 @@ def top_level_setup(script: Script) -> list[str]:
     return []
 
 
-def _before_exit(script: Script, last: ast.stmt, destroy: list[str]) -> list[Edit]:
-    """Return the edits for ``sys.exit(main())``: store the exit code, destroy, then exit."""
+def _destroy_before_exit(script: Script, last: ast.stmt, destroy: list[str]) -> list[Edit]:
+    """Edit ``sys.exit(main())`` at the end: call main, destroy, exit. Else return no edits."""
     exit_call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
     if not isinstance(exit_call, ast.Call) or last_name(exit_call) not in ("exit", "SystemExit"):
         return []
@@ -81,20 +82,20 @@ def _before_exit(script: Script, last: ast.stmt, destroy: list[str]) -> list[Edi
     ]
 
 
-def rank_device(script: Script) -> Step:
+def device_step(script: Script) -> Step:
     """Give each rank its own device."""
     name, source = "device of the rank", script.source
     for call in script.calls("set_device", "set_device_index", "device", "cuda", "to"):
         if "rank" in source.text_of(call).lower():
-            return Step(name, "there", f"line {call.lineno}: {source.text_of(call)}")
-    devices = placement(script)
+            return Step(name, "present", f"line {call.lineno}: {source.text_of(call)}")
+    devices = find_placement(script)
     if devices.on_cpu:
-        return Step(name, "not needed", "all happens on the CPU, so ranks meet over gloo")
-    if devices.unknown:
-        text = f"line {devices.unknown.lineno}: {source.text_of(devices.unknown)}"
+        return Step(name, "not needed", "only the CPU is used; ranks communicate with gloo")
+    if move := devices.unknown_move:
+        text = f"line {move.lineno}: {source.text_of(move)}"
         message = f"{text} may be any device; give each rank its own, cuda:0 to rank 0 and so on"
         return Step(name, "by hand", message)
-    edits = [source.replace(number, "LOCAL_RANK") for number in devices.numbers]
+    edits = [source.replace(index, "LOCAL_RANK") for index in devices.fixed_indices]
     edits += [
         source.replace(node, 'f"cuda:{LOCAL_RANK}"')
         for node in script.names.nodes
@@ -108,17 +109,18 @@ def rank_device(script: Script) -> Step:
     if group_calls := script.calls("init_process_group"):
         lines = ["if torch.cuda.is_available():", "    torch.cuda.set_device(LOCAL_RANK)"]
         edits.append(source.insert_before(script.statement(group_calls[0]), lines))
-    message = f"line {devices.line} chooses a device; each rank takes that of LOCAL_RANK"
+    line = devices.accelerator_line
+    message = f"line {line} chooses a device; each rank takes device LOCAL_RANK"
     return Step(name, "missing", message, tuple(dict.fromkeys(edits)))
 
 
-def batch_moves(script: Script) -> Step:
+def batch_move_step(script: Script) -> Step:
     """Move the batches to the rank's device."""
     name = "data on the device"
-    if placement(script).on_cpu:
-        return Step(name, "not needed", "all happens on the CPU")
+    if find_placement(script).on_cpu:
+        return Step(name, "not needed", "only the CPU is used")
     if move := _first_batch_move(script):
-        return Step(name, "there", f"line {move.lineno}: {script.source.text_of(move)}")
+        return Step(name, "present", f"line {move.lineno}: {script.source.text_of(move)}")
     loop = script.batch_loop(script.train_loader) if script.train_loader else None
     batch_names = _batch_names(script, loop) if isinstance(loop, ast.For) else []
     if not isinstance(loop, ast.For) or not batch_names:
@@ -150,14 +152,14 @@ def _first_batch_move(script: Script) -> ast.Call | None:
 
 
 def _batch_names(script: Script, loop: ast.For) -> list[str]:
-    """Return the names of a loop's batch; empty unless a line can be added that moves them."""
+    """Return the variables of a loop's batch; empty if no line can be added that moves them."""
     batch: ast.expr | None = loop.target
     if isinstance(loop.iter, ast.Call) and script.names.short_name(loop.iter) == "enumerate":
         batch = batch.elts[1] if isinstance(batch, ast.Tuple) and len(batch.elts) == 2 else None
     elements = batch.elts if isinstance(batch, ast.Tuple) else [batch]
     names = [element.id for element in elements if isinstance(element, ast.Name)]
-    is_named = len(names) == len(elements) and script.source.begins_line(loop.body[0])
-    return names if is_named else []
+    can_move = len(names) == len(elements) and script.source.begins_line(loop.body[0])
+    return names if can_move else []
 
 
 def _device_expression(script: Script, loop: ast.For) -> str:

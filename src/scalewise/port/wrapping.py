@@ -12,7 +12,7 @@ MODULE_ATTRIBUTES = set(dir(object)) | {
     "apply", "requires_grad_", "forward", "module", "no_sync", "float", "double", "half",
     "bfloat16", "share_memory", "compile", "register_forward_hook", "join",
 }  # fmt: skip
-"""Attributes that work on a wrapped model as on the model itself."""
+"""Attributes that work on a wrapped model in the same way as on the model itself."""
 PARALLEL_WRAPPERS = (
     "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard",
 )  # fmt: skip
@@ -20,13 +20,13 @@ CHANGING_METHODS = {"to", "cuda", "apply", "requires_grad_", "float", "double", 
 """Methods that change a model, so that it has to be wrapped after them."""
 
 
-def wrap_model(script: Script) -> Step:
+def wrapping_step(script: Script) -> Step:
     """Wrap the model, so that backward averages the gradients of all ranks."""
     name = "wrapped model"
-    if present := script.calls(*PARALLEL_WRAPPERS):
-        return Step(name, "there", f"line {present[0].lineno}: {last_name(present[0])}")
+    if calls := script.calls(*PARALLEL_WRAPPERS):
+        return Step(name, "present", f"line {calls[0].lineno}: {last_name(calls[0])}")
     if not script.models:
-        message = "no model found whose parameters an optimizer gets; wrap it where it is made: "
+        message = "found no model whose parameters an optimizer gets; wrap it where it is made: "
         return Step(name, "by hand", message + "model = DistributedDataParallel(model)")
     edits = []
     for model, statement in wrapped_models(script):
@@ -40,7 +40,7 @@ def wrap_model(script: Script) -> Step:
 
 
 def last_preparation(script: Script, model: Model) -> ast.stmt:
-    """Return the last statement that prepares a model before it is used or trained."""
+    """Return the last statement that sets up a model (moves it, …) before it is used or trained."""
     block = script.siblings(model.statement)
     last = model.statement
     for statement in block[block.index(model.statement) + 1 :]:
@@ -83,12 +83,12 @@ def _prepares_model(script: Script, statement: ast.stmt, model: Model) -> bool:
 
 
 def wrapped_models(script: Script) -> list[tuple[Model, ast.stmt]]:
-    """Return each model that is or will be wrapped, with the statement that precedes its use."""
-    present = script.calls(*PARALLEL_WRAPPERS)
-    if not present:
+    """Return each model that is or will be wrapped, with the last statement before its use."""
+    wrapper_calls = script.calls(*PARALLEL_WRAPPERS)
+    if not wrapper_calls:
         return [(model, last_preparation(script, model)) for model in script.models]
     models: list[tuple[Model, ast.stmt]] = []
-    for call in present:
+    for call in wrapper_calls:
         statement = script.statement(call)
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if target and (variable := script.names.variable(target)):
