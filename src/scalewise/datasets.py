@@ -15,6 +15,7 @@ from scalewise.record.schema import SkippedFiles, skipped_sentence
 from scalewise.validate import check_choice, check_integer
 
 PRESETS = ("micro-224", "tiny-224")
+"""Names of data sets whose numbers of images and classes can be used."""
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of samples done, and the total."""
 MAX_EDGE_PIXELS = 4096

@@ -36,7 +36,7 @@ def parameter(name: str, value: object = None) -> str:
     ('--devices-per-node', '--at 16,32')
     >>> command_line.reset(token)
     """
-    if isinstance(value, float):
+    if isinstance(value, float):  # Write 8.0 as 8.
         value = int(value) if value.is_integer() else value
     if not command_line.get():
         return f"{name}=" if value is None else f"{name}={value!r}"

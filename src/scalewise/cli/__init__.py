@@ -48,7 +48,7 @@ def main() -> None:
         if system_exit.code == 2 and runs_program and "--" not in sys.argv:
             typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
         raise
-    except BrokenPipeError:
+    except BrokenPipeError:  # The reader of the output has ended: scalewise … | head.
         if debug:
             raise
         sys.exit(1)

@@ -15,7 +15,7 @@ class HelpCommand(TyperCommand):
     """A command whose help shows examples one per line, and options in panels."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the arguments of the usage line, named by their metavars."""
+        """Return the parts of the usage line: ``[OPTIONS]``, then the arguments' metavars."""
         return [self.options_metavar or "", *map(_usage_name, _arguments(self, ctx))]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:

@@ -41,7 +41,7 @@ def make(  # noqa: PLR0913 - one parameter per option
         ),
     ] = None,
     images: Annotated[
-        int | None, option("N", "Training images; a tenth as many are for validation.")
+        int | None, option("N", "Training images; a tenth as many are added for validation.")
     ] = None,
     classes: Annotated[int | None, option("N", "Use the first N classes.")] = None,
     edge: Annotated[int, option("PIXELS", "Width and height of every image.")] = 224,

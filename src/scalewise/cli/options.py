@@ -47,7 +47,7 @@ Json = Annotated[bool, flag("--json", "Print JSON for other programs.")]
 Scaling = Annotated[
     str | None,
     option(
-        "RULE", "For a CSV: how the batch grows with devices, weak or strong.", panel=CURVE_PANEL
+        "RULE", "For a CSV: weak (fixed batch per device) or strong (global).", panel=CURVE_PANEL
     ),
 ]
 _per_node = partial(option, "N", panel=CURVE_PANEL, minimum=1)
@@ -61,16 +61,16 @@ _SOURCE_ARGUMENT = typer.Argument(
 )
 Source = Annotated[Path, _SOURCE_ARGUMENT]
 OptionalSource = Annotated[Path | None, _SOURCE_ARGUMENT]
-_PURPOSES = (
+_PURPOSE_EXAMPLES = (
     "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
     "energy=40kWh, throughput=5000, time or balanced. Repeat to combine goals."
 )
-Purposes = Annotated[list[str], option("PURPOSE", f"The goal: {_PURPOSES}", "--for")]
+Purposes = Annotated[list[str], option("PURPOSE", f"The goal: {_PURPOSE_EXAMPLES}", "--for")]
 StopPurposes = Annotated[
     list[str] | None,
     option(
         "PURPOSE",
-        f"Add devices only while that helps to reach a goal: {_PURPOSES}",
+        f"Add devices only while that helps to reach a goal: {_PURPOSE_EXAMPLES}",
         "--for",
         panel=SPENDING_PANEL,
     ),

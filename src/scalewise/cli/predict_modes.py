@@ -86,7 +86,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
 
 
 def show_published(like: str, at: str | None, *, as_json: bool) -> None:
-    """Show the published curves that match the words in ``like``; ``at`` adds device counts."""
+    """Show the published curves that match ``like``, and their values on ``at`` devices."""
     from scalewise.catalog.curves import find_curves
     from scalewise.report import published_sections
 

@@ -31,8 +31,8 @@ def progress() -> Iterator[Watcher]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        yield Bar(bar)
+    with Progress(*columns, console=console, transient=True) as bars:
+        yield Bars(bars)
 
 
 class Lines:
@@ -78,30 +78,30 @@ def _print(line: str) -> None:
         typer.echo(printable(line), err=True)
 
 
-class Bar:
+class Bars:
     """Show a bar for the study, and one for each active run."""
 
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._study = bar.add_task("study", total=None)
-        self._runs: dict[RunSpec, TaskID] = {}
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._study_bar = bars.add_task("study", total=None)
+        self._run_bars: dict[RunSpec, TaskID] = {}
 
     def begin(self, todo: int, finished: int, request: str) -> None:
         self._print(_format_begin(todo, finished, request))
         # Without runs to do, show a full bar.
-        self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
+        self._bars.update(self._study_bar, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
-        self._runs[run] = self._bar.add_task(printable(run.title), total=1.0)
+        self._run_bars[run] = self._bars.add_task(printable(run.title), total=1.0)
 
     def progressed(self, run: RunSpec, share: float) -> None:
-        self._bar.update(self._runs[run], completed=share)
+        self._bars.update(self._run_bars[run], completed=share)
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         result = "failed" if cause else "finished"
         self._print(f"{run.title} {result} after {seconds:.1f} s")
-        self._bar.remove_task(self._runs.pop(run))
-        self._bar.advance(self._study)
+        self._bars.remove_task(self._run_bars.pop(run))
+        self._bars.advance(self._study_bar)
 
     def note(self, sentence: str) -> None:
         self._print(sentence)
@@ -111,9 +111,10 @@ class Bar:
         self._print(f"   hint: {problem.hint}")
 
     def _print(self, sentence: str, style: str = "") -> None:
-        self._bar.console.print(Text(printable(sentence), style=style))
+        self._bars.console.print(Text(printable(sentence), style=style))
 
 
 def _format_begin(todo: int, finished: int, request: str) -> str:
+    """Return the first line; ``request`` is the launcher's summary of the device-hours."""
     text = f"{todo} to run, {finished} finished already"
     return f"{text}; {request}" if request and todo else text

@@ -123,7 +123,7 @@ def plan(
     _print_commands(plans, missing)
     for sentence in study.left_out_notices(left_out):
         say(sentence)
-    runs = [run for launch in plans for run in launch.runs]
+    runs = [run for job_plan in plans for run in job_plan.runs]
     # A program of the user sets its own batch, so whether it scales weakly shows only in its runs.
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling as observed"
     request = study.request_summary(spec, runs) or "one after another"
@@ -136,14 +136,14 @@ def plan(
 
 
 def _print_commands(plans: Sequence["Plan"], missing: Collection["RunSpec"]) -> None:
-    for launch in plans:
-        for run in launch.runs:
+    for job_plan in plans:
+        for run in job_plan.runs:
             state = "to run" if run in missing else "finished"
             batch = f", batch {run.batch}, global {run.global_batch}" if run.batch else ""
             say(f"{run.title}{batch}: {state}")
-        for command in launch.commands:
+        for command in job_plan.commands:
             say(f"  {command}")
-    if any(command.needs_port for launch in plans for command in launch.commands):
+    if any(command.needs_port for job_plan in plans for command in job_plan.commands):
         typer.echo("{port}: a free port, chosen when the run starts")
 
 

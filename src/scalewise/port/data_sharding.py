@@ -71,6 +71,7 @@ def _sharding_problem(script: Script, loader: Loader) -> str:
     call = loader.call
     if keyword_value(call, "sampler") or keyword_value(call, "batch_sampler"):
         return "the loader already has a sampler; let it draw only the share of rank RANK"
+    # The sampler is the fourth parameter of DataLoader.
     if len(call.args) > 3 or any(isinstance(argument, ast.Starred) for argument in call.args):
         return "the loader's arguments are given by position; name them, then port again"
     shuffle = loader.argument("shuffle", 2)
@@ -107,6 +108,7 @@ def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
     divides_batch = batch is not None and source.text_of(batch) != "None"
     options = _options_name(call)
     options_may_shuffle = shuffle is None and _mentions_shuffle(script)
+    # Whether the batch size, or shuffle, may come from the call's **options.
     uses_options = options and (batch is None or options_may_shuffle)
     if shuffle is not None:
         shuffle_text = source.text_of(shuffle)
@@ -117,7 +119,8 @@ def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
     lines += [OTHER_LOADERS_COMMENT] if max(len(script.loaders), loader.build_count) > 1 else []
     world, rank = "WORLD_SIZE", "RANK"
     if loader.build_count > 1:
-        # The function also builds the test loader: only a loader that shuffles is sharded.
+        # The function also builds the test loader. Only a loader that shuffles is sharded; for
+        # another, the number of shares is 1 and RANK % 1 is 0.
         world = _free_name(script, "share")
         rank = f"RANK % {world}"
         lines.append(f"{world} = WORLD_SIZE if {shuffle_text} else 1")
@@ -218,7 +221,7 @@ def _mentions_shuffle(script: Script) -> bool:
 
 
 def _seed_splits(script: Script) -> list[Edit]:
-    """Give random_split a seeded generator where the script sets no seed."""
+    """Give random_split a seeded generator, unless the script sets a seed: ranks must agree."""
     if script.calls("manual_seed", "seed_everything"):
         return []
     text = "generator=torch.Generator().manual_seed(0)"
@@ -234,9 +237,9 @@ def wrong_averages(script: Script) -> list[int]:
     loader = script.train_loader
     if not loader:
         return []
-    is_edited = not script.calls(*SAMPLERS) and not _sharding_problem(script, loader)
+    applies_edits = not script.calls(*SAMPLERS) and not _sharding_problem(script, loader)
     return sorted(
-        {line for line, edit in loss_averages(script, loader) if not (edit and is_edited)}
+        {line for line, edit in loss_averages(script, loader) if not (edit and applies_edits)}
     )
 
 
@@ -260,6 +263,7 @@ def _set_epoch_edits(script: Script, loader: Loader | None) -> tuple[str, list[E
     counter = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
     if not isinstance(counter, ast.Name) or not script.source.begins_line(loop.body[0]):
         return problem, []
+    # for _ in range(10): becomes for epoch in range(10):
     edits = [script.source.replace(counter, "epoch")] if counter.id == "_" else []
     epoch = "epoch" if counter.id == "_" else counter.id
     lines = [f"{name}.sampler.set_epoch({epoch})  # Another order in each epoch."]

@@ -48,10 +48,10 @@ def header_edits(
     defines_unwrap = "unwrapped(" in added and "unwrapped" not in bound
     quiet_lines = QUIET_LINES if quiet else []
     unwrap_lines = UNWRAP_FUNCTION if defines_unwrap else []
-    used = "\n".join([added, *quiet_lines, *unwrap_lines])
-    _refuse_name_clashes(script, used)
-    body = _missing_imports(script, used)
-    variables = [name for name in RANK_VARIABLES if _uses(used, name)]
+    all_added = "\n".join([added, *quiet_lines, *unwrap_lines])
+    _refuse_name_clashes(script, all_added)
+    body = _missing_imports(script, all_added)
+    variables = [name for name in RANK_VARIABLES if _uses(all_added, name)]
     rank_lines = [RANK_VARIABLES[name] for name in variables if name not in bound]
     body += ["", RANK_COMMENT, *rank_lines] if rank_lines else []
     body += quiet_lines
@@ -112,20 +112,20 @@ def _refuse_name_clashes(script: Script, added: str) -> None:
             raise SpecError(f"{line}: the name {name} is taken", hint=hint)
 
 
-def _last_import(script: Script, first_edit: int) -> ast.stmt | None:
+def _last_import(script: Script, first_edit_offset: int) -> ast.stmt | None:
     """Return the last import, or docstring, before the first edit and the first definition."""
     imports = (ast.Import, ast.ImportFrom)
     last: ast.stmt | None = None
     for index, node in enumerate(script.names.tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.For | ast.While | ast.With):
             break
-        if script.source.span(node)[0] >= first_edit:
+        if script.source.span(node)[0] >= first_edit_offset:
             break
         is_docstring = (
             index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         )
-        is_guarded = isinstance(node, ast.Try) and isinstance(node.body[0], imports)
-        if isinstance(node, imports) or is_docstring or is_guarded:
+        is_guarded_import = isinstance(node, ast.Try) and isinstance(node.body[0], imports)
+        if isinstance(node, imports) or is_docstring or is_guarded_import:
             last = node
     return last
 
@@ -134,8 +134,8 @@ def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
     """Add ``import os`` in alphabetical order among the imports of the standard library."""
     body = script.names.tree.body
     # The docstring and imports from __future__ stay first.
-    movable = dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
-    imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), movable))
+    later = dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
+    imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), later))
     if not imports:
         return _insert_after_import(script, last_import, ["import os"])
     standard = list(takewhile(lambda node: _package(node) in sys.stdlib_module_names, imports))

@@ -104,7 +104,7 @@ def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | 
 
 
 def _sums_batch_means(script: Script, total: ast.AST) -> bool:
-    """Return whether a total adds up mean losses of batches: their number is not divided."""
+    """Return whether a total adds one mean loss per batch: a rank has as many batches as before."""
     names = script.names
     totals = {variable for node in ast.walk(total) if (variable := names.variable(node))}
     addends = [

@@ -42,9 +42,10 @@ class RankDifferences:
     script: Script
     _writes: dict[Variable, list[Write]] = field(default_factory=dict, init=False)
     _differing: set[Write] = field(default_factory=set, init=False)
+    """Writes of a differing value."""
     _differing_functions: set[ast.AST] = field(default_factory=set, init=False)
     """Functions that return a differing value."""
-    _reduced: set[Variable | None] = field(default_factory=set, init=False)
+    _equalized: set[Variable | None] = field(default_factory=set, init=False)
     """Variables that a collective makes equal on all ranks."""
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class RankDifferences:
         for write in writes:
             self._writes.setdefault(write.variable, []).append(write)
         for call in self.script.calls(*COLLECTIVES):
-            self._reduced.update(map(self.script.names.variable, ast.walk(call)))
+            self._equalized.update(map(self.script.names.variable, ast.walk(call)))
         self._differing.update(self._model_outputs_and_losses(writes))
         returns = [node for node in self.script.names.nodes if isinstance(node, ast.Return)]
         previous_size = -1
@@ -76,7 +77,7 @@ class RankDifferences:
         for node in ast.walk(expression):
             if isinstance(node, ast.Call) and self._returns_differing(node):
                 return True
-            if self.script.names.variable(node) not in self._reduced and any(
+            if self.script.names.variable(node) not in self._equalized and any(
                 write in self._differing for write in self._reaching_writes(node)
             ):
                 return True
@@ -108,13 +109,14 @@ class RankDifferences:
 
     def _model_outputs_and_losses(self, writes: list[Write]) -> Iterator[Write]:
         """Yield the writes of the model's outputs in training, and of the loss for backward()."""
-        models, variable = self.script.model_variables, self.script.names.variable
+        models, variable_of = self.script.model_variables, self.script.names.variable
         for write in writes:
             calls = (node for node in _walk_all(write.values) if isinstance(node, ast.Call))
-            if any(variable(call.func) in models for call in calls) and self._in_training(write):
+            if any(variable_of(call.func) in models for call in calls) and self._in_training(write):
                 yield write
         for node in _walk_all(self.script.backward_calls):
             for write in self._reaching_writes(node):
+                # A write without a call, such as loss = 0, is the same on all ranks.
                 if any(isinstance(part, ast.Call) for part in _walk_all(write.values)):
                     yield write
 
@@ -142,8 +144,8 @@ class RankDifferences:
             return
         scope, ancestors = names.scope(read), set(names.ancestors(read))
         writes = self._writes.get(variable, [])
+        # The last write before the read that always replaces the value: it hides earlier ones.
         replacing: ast.AST | None = None
-        """The last node that replaces the value for certain; earlier writes do not reach."""
         for write in reversed(writes):
             if names.scope(write.node) is not scope or variable[0] is not scope:
                 yield write

@@ -71,12 +71,12 @@ class Names:
             for bound, name in _imported_names(node)
         }
         """The full name of what each imported variable refers to."""
-        self._instances: dict[Variable | None, ast.ClassDef] = {}
+        self._class_of: dict[Variable | None, ast.ClassDef] = {}
         for target, assigned in self.assignments():
             value = self.unwrap(assigned)
             class_node = self.classes.get(last_name(value)) if isinstance(value, ast.Call) else None
             if class_node and (variable := self.variable(target)):
-                self._instances[variable] = class_node
+                self._class_of[variable] = class_node
         self._flows = list(self._variable_flows())
         self.iterator_variables = {
             self.variable(target)
@@ -102,8 +102,8 @@ class Names:
         written = dotted_name(func)
         if not written:
             return ""
-        first = next(part for part in ast.walk(func) if isinstance(part, ast.Name))
-        return self.imported.get(self.variable(first), first.id) + written.removeprefix(first.id)
+        root = next(part for part in ast.walk(func) if isinstance(part, ast.Name))
+        return self.imported.get(self.variable(root), root.id) + written.removeprefix(root.id)
 
     def short_name(self, node: ast.AST) -> str:
         """Return the last part of the full name of what is called."""
@@ -155,11 +155,11 @@ class Names:
         """Return the class of this file that a name, such as ``self``, is an instance of."""
         is_self = isinstance(node, ast.Name) and node.id == "self"
         owner = self.owner_class(self.scope(node)) if is_self else None
-        return owner or self._instances.get(self.variable(node))
+        return owner or self._class_of.get(self.variable(node))
 
     def instances(self, class_node: ast.ClassDef) -> list[Variable]:
         """Return the variables that hold an instance of a class of this file."""
-        classes = self._instances.items()
+        classes = self._class_of.items()
         return [variable for variable, owner in classes if variable and owner is class_node]
 
     def aliases(self, start: Variable | None) -> set[Variable]:

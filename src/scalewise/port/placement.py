@@ -12,6 +12,7 @@ DTYPE_NAMES = re.compile(r"type$|float|half|double|int\d*$|bool$")
 OPTIONS_NAMES = re.compile(r"arg|conf|cfg|flag|opt|param|setting", re.IGNORECASE)
 """Names of objects that hold a script's options."""
 GPU_NAMES = re.compile(r"\bgpu(_?id)?s?$")
+"""Names of variables that hold the index of a device."""
 
 
 @dataclass(frozen=True)

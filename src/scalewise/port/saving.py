@@ -100,21 +100,21 @@ def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
 
     Calling the model counts as training: its collectives need all ranks.
     """
-    variable, nodes = script.names.variable, set(ast.walk(block))
+    variable_of, nodes = script.names.variable, set(ast.walk(block))
     if script.trains(block) or any(
         isinstance(node, ast.Return | ast.Yield | ast.Break | ast.Continue)
-        or (isinstance(node, ast.Call) and variable(node.func) in script.model_variables)
+        or (isinstance(node, ast.Call) and variable_of(node.func) in script.model_variables)
         for node in nodes
     ):
         return False
-    files = {variable(node.optional_vars) for node in nodes if isinstance(node, ast.withitem)}
+    files = {variable_of(node.optional_vars) for node in nodes if isinstance(node, ast.withitem)}
     assigned = {
-        variable(node)
+        variable_of(node)
         for node in nodes
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
     } - files
     reads = (node for node in script.names.reads if node not in nodes)
-    return not any(variable(node) in assigned for node in reads)
+    return not any(variable_of(node) in assigned for node in reads)
 
 
 def _wait_before_load(script: Script) -> list[Edit]:

@@ -100,7 +100,7 @@ def device_step(script: Script) -> Step:
         source.replace(node, 'f"cuda:{LOCAL_RANK}"')
         for node in script.names.nodes
         if isinstance(node, ast.Constant | ast.JoinedStr)
-        and re.match(r"""f?["']cuda:(\d+|{.+})["']$""", source.text_of(node))
+        and re.match(r"""f?["']cuda:(\d+|{.+})["']$""", source.text_of(node))  # f"cuda:{index}"
     ]
     for call in script.calls("cuda", "device", "set_device"):
         index = call.args[-1] if call.args else None

@@ -54,7 +54,7 @@ def last_preparation(script: Script, model: Model) -> ast.stmt:
 
 
 def _uses_model(script: Script, statement: ast.stmt, model: Model) -> bool:
-    """Return whether a statement trains, calls the model, or passes it to a local function."""
+    """Return whether a statement trains, returns, calls the model, or passes it to a function."""
     names = script.names
     for node in ast.walk(statement):
         if isinstance(node, ast.Return):
