@@ -49,25 +49,26 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
 
 def _frameworks_hint(kind: Kind, name: str) -> str:
     """Return a hint that lists the frameworks with a part of this name; empty if none has one."""
-    names = (full.partition(".") for full in available(kind))
+    names = (full_name.partition(".") for full_name in available(kind))
     owners = [framework for framework, _, short in names if short == name]
     return f"frameworks that have it: {', '.join(owners)}" if owners else ""
 
 
 def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
-    """Return the parts of a framework by short name; if it is empty, all parts by full name."""
+    """Return the parts of a framework by short name; with ``""``, all parts by full name."""
     prefix = f"{framework}." if framework else ""
     own_parts = {
-        full.removeprefix(prefix): point
-        for full, point in available(kind).items()
-        if full.startswith(prefix)
+        full_name.removeprefix(prefix): point
+        for full_name, point in available(kind).items()
+        if full_name.startswith(prefix)
     }
     if not framework or WILDCARD not in own_parts:
         return own_parts
     target = own_parts.pop(WILDCARD).value
-    owners = [name for name, point in available("frameworks").items() if point.value == target]
+    targets = [name for name, point in available("frameworks").items() if point.value == target]
+    # A part of its own replaces the other framework's part of the same name.
     return {
-        part: point for name in owners for part, point in framework_parts(kind, name).items()
+        part: point for name in targets for part, point in framework_parts(kind, name).items()
     } | own_parts
 
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Literal
 
 State = Literal["present", "missing", "not needed", "by hand"]
-"""``present``: the script has the step already; ``missing``: the patch adds it; ``by hand``: the
-message says what the user has to write."""
+"""``present``: the script has the step; ``missing``: the patch adds it; ``not needed``: it would
+change nothing; ``by hand``: the message says what the user has to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,9 @@ class Source:
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Return the start and end offset of a node."""
-        end_line, end = node.end_lineno or node.lineno, node.end_col_offset or 0
-        return self._line_starts[node.lineno - 1] + node.col_offset, self._line_starts[
-            end_line - 1
-        ] + end
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        last_line_start = self._line_starts[(node.end_lineno or node.lineno) - 1]
+        return start, last_line_start + (node.end_col_offset or 0)
 
     def text_of(self, node: ast.expr | ast.stmt) -> str:
         """Return the text of a node."""

@@ -55,7 +55,7 @@ def find_placement(script: Script) -> Placement:
 
 
 def is_int(node: ast.expr | None) -> bool:
-    """Return whether an expression is an integer literal."""
+    """Return whether an expression is an integer literal; ``True`` is none."""
     return isinstance(node, ast.Constant) and type(node.value) is int
 
 

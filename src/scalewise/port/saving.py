@@ -42,7 +42,7 @@ def saving_step(script: Script) -> Step:
         and not _is_rank_guarded(script, script.statement(call))
     ]
     if not [*unguarded, *unwrap_edits, *unguarded_calls]:
-        line = _lines([*statements, *inner_calls]).partition(",")[0]
+        line = min(node.lineno for node in [*statements, *inner_calls])
         return Step(name, "present", f"line {line}: only one rank saves")
     edits = [*unwrap_edits, *_wait_before_load(script)]
     for statement in unguarded:
@@ -51,13 +51,15 @@ def saving_step(script: Script) -> Step:
     edits += filter(None, devnull_edits.values())
     if by_hand := [call for call, edit in devnull_edits.items() if not edit]:
         message = "every rank would write; write on rank 0 only, with if RANK == 0"
-        return Step(name, "by hand", f"line {_lines(by_hand)}: {message}", tuple(edits))
-    lines = _lines([*unguarded, *unguarded_calls])
+        return Step(name, "by hand", f"line {_format_lines(by_hand)}: {message}", tuple(edits))
+    lines = _format_lines([*unguarded, *unguarded_calls])
     message = "every rank would save" if lines else "saved names would begin with module."
-    return Step(name, "missing", f"line {lines or _lines(statements)}: {message}", tuple(edits))
+    return Step(
+        name, "missing", f"line {lines or _format_lines(statements)}: {message}", tuple(edits)
+    )
 
 
-def _lines(nodes: Sequence[ast.stmt | ast.expr]) -> str:
+def _format_lines(nodes: Sequence[ast.stmt | ast.expr]) -> str:
     return ", ".join(str(line) for line in sorted(node.lineno for node in nodes))
 
 
@@ -84,7 +86,7 @@ def _guardable_statement(script: Script, call: ast.Call) -> ast.stmt | None:
     """Return the statement around a write that may run on rank 0 only; None without one."""
     ancestors = list(script.names.ancestors(call))
     statements = [node for node in ancestors if isinstance(node, ast.stmt)]
-    for node in reversed(statements):
+    for node in reversed(statements):  # The outermost ``with open(…)`` that can be skipped.
         opens_file = isinstance(node, ast.With) and any(
             isinstance(item.context_expr, ast.Call) and last_name(item.context_expr) == "open"
             for item in node.items
@@ -136,7 +138,7 @@ def _wait_before_load(script: Script) -> list[Edit]:
 def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
     """Run a statement only on rank 0; if it is all that an ``if`` contains, extend the ``if``."""
     source = script.source
-    if not (source.begins_line(statement) and source.ends_line(statement)):
+    if not (source.begins_line(statement) and source.ends_line(statement)):  # As in a; b.
         start = source.span(statement)[0]
         return [Edit(start, start, "RANK == 0 and ")]
     parent = script.names.parent[statement]
@@ -193,7 +195,7 @@ def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
         scope, end = script.names.scope(statement), statement.end_lineno or 0
         for node in script.names.reads:
             if node.lineno <= end and script.names.scope(node) is scope:
-                continue
+                continue  # The model is not wrapped yet.
             parent = script.names.parent[node]
             if wrappers and getattr(parent, "attr", "") != "state_dict":
                 continue

@@ -166,7 +166,7 @@ class Script:
                 scope is function and name.startswith("return") for scope, name in aliases
             )
             if isinstance(value, ast.Name | ast.Attribute) or is_returned:
-                continue
+                continue  # It was created before, or the caller wraps it.
             if any(aliases & model.aliases for model in models):
                 models = [self._merge(model, assigned) for model in models]
             else:
@@ -179,7 +179,7 @@ class Script:
         return {variable for model in self.models for variable in model.aliases}
 
     def _trained_variables(self) -> set[Variable]:
-        """Return variables whose ``.parameters()`` go to an optimizer; if none do, all of them."""
+        """Return variables whose ``.parameters()`` go to an optimizer; if none do, all owners."""
         calls = [call for call in self.calls("parameters") if isinstance(call.func, ast.Attribute)]
         optimized = [
             call

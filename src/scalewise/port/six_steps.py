@@ -1,6 +1,6 @@
 """The six steps from a serial script to a data parallel one, with the edits each needs.
 
-Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: it still runs as before.
+Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: the script runs as before.
 """
 
 import ast
@@ -30,13 +30,13 @@ def process_group_step(script: Script) -> Step:
     if calls := script.calls("init_process_group"):
         return Step(name, "present", f"line {calls[0].lineno}: {dotted_name(calls[0].func)}")
     guard = main_guard(script)
-    destroy = ["if WORLD_SIZE > 1:", "    dist.destroy_process_group()"]
+    destroy_lines = ["if WORLD_SIZE > 1:", "    dist.destroy_process_group()"]
     if guard is None:
-        edits = [script.source.insert_after(script.names.tree.body[-1], ["", *destroy])]
+        edits = [script.source.insert_after(script.names.tree.body[-1], ["", *destroy_lines])]
     else:
         last = guard.body[-1]
-        edits = _destroy_before_exit(script, last, destroy)
-        edits = edits or [script.source.insert_after(last, destroy)]
+        edits = _destroy_before_exit(script, last, destroy_lines)
+        edits = edits or [script.source.insert_after(last, destroy_lines)]
         if not top_level_setup(script):
             first = script.statement(guard.body[0])
             edits.append(script.source.insert_before(first, _setup_lines(script)))
@@ -68,16 +68,16 @@ def top_level_setup(script: Script) -> list[str]:
     return []
 
 
-def _destroy_before_exit(script: Script, last: ast.stmt, destroy: list[str]) -> list[Edit]:
-    """Edit ``sys.exit(main())`` at the end: call main, destroy, exit. Else return no edits."""
+def _destroy_before_exit(script: Script, last: ast.stmt, destroy_lines: list[str]) -> list[Edit]:
+    """If the last statement is ``sys.exit(main())``: call main, destroy the group, then exit."""
     exit_call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
     if not isinstance(exit_call, ast.Call) or last_name(exit_call) not in ("exit", "SystemExit"):
         return []
     if not exit_call.args or not isinstance(exit_call.args[0], ast.Call):
-        return [script.source.insert_before(last, destroy)]
+        return [script.source.insert_before(last, destroy_lines)]
     code = script.source.text_of(exit_call.args[0])
     return [
-        script.source.insert_before(last, [f"exit_code = {code}", *destroy]),
+        script.source.insert_before(last, [f"exit_code = {code}", *destroy_lines]),
         script.source.replace(exit_call.args[0], "exit_code"),
     ]
 
@@ -88,14 +88,14 @@ def device_step(script: Script) -> Step:
     for call in script.calls("set_device", "set_device_index", "device", "cuda", "to"):
         if "rank" in source.text_of(call).lower():
             return Step(name, "present", f"line {call.lineno}: {source.text_of(call)}")
-    devices = find_placement(script)
-    if devices.on_cpu:
+    placement = find_placement(script)
+    if placement.on_cpu:
         return Step(name, "not needed", "only the CPU is used; ranks communicate with gloo")
-    if move := devices.unknown_move:
+    if move := placement.unknown_move:
         text = f"line {move.lineno}: {source.text_of(move)}"
         message = f"{text} may be any device; give each rank its own, cuda:0 to rank 0 and so on"
         return Step(name, "by hand", message)
-    edits = [source.replace(index, "LOCAL_RANK") for index in devices.fixed_indices]
+    edits = [source.replace(index, "LOCAL_RANK") for index in placement.fixed_indices]
     edits += [
         source.replace(node, 'f"cuda:{LOCAL_RANK}"')
         for node in script.names.nodes
@@ -109,7 +109,7 @@ def device_step(script: Script) -> Step:
     if group_calls := script.calls("init_process_group"):
         lines = ["if torch.cuda.is_available():", "    torch.cuda.set_device(LOCAL_RANK)"]
         edits.append(source.insert_before(script.statement(group_calls[0]), lines))
-    line = devices.accelerator_line
+    line = placement.accelerator_line
     message = f"line {line} chooses a device; each rank takes device LOCAL_RANK"
     return Step(name, "missing", message, tuple(dict.fromkeys(edits)))
 
