@@ -42,7 +42,8 @@ def saving_step(script: Script) -> Step:
         and not _is_rank_guarded(script, script.statement(call))
     ]
     if not [*unguarded, *unwrap_edits, *unguarded_calls]:
-        line = min(node.lineno for node in [*statements, *inner_calls])
+        nodes: list[ast.stmt | ast.expr] = [*statements, *inner_calls]
+        line = min(node.lineno for node in nodes)
         return Step(name, "present", f"line {line}: only one rank saves")
     edits = [*unwrap_edits, *_wait_before_load(script)]
     for statement in unguarded:

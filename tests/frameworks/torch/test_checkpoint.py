@@ -79,9 +79,7 @@ def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
     assert equal(load_file(tmp_path / "weights.safetensors"), expected)
     assert equal(torch.load(tmp_path / "weights.pt"), expected)
     assert "no checkpoint after step 7" in failure(export, tmp_path / "four", tmp_path / "a.pt", 7)
-    assert "not end in a known format" in failure(
-        export, tmp_path / "four", tmp_path / "weights"
-    )
+    assert "not end in a known format" in failure(export, tmp_path / "four", tmp_path / "weights")
     another = a_training(options={"hidden": [32, 16]}, resume=str(tmp_path / "four"))
     with pytest.raises(SpecError, match=r"is of another model: its hidden is \[32, 16, 16, 16\]"):
         Torch().check(another)
