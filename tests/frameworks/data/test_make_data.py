@@ -442,7 +442,7 @@ def test_the_command_times_a_loader(scalewise):
         (["make", "a"], "no source and no size for the data set"),
         (["check", "nowhere"], "there is no data in nowhere"),
         (["bench", "nowhere"], "there is no data nowhere"),
-        (["bench", "digits", "--workers", "1,many"], "--workers must be whole numbers"),
+        (["bench", "digits", "--workers", "1,many"], "--workers takes whole numbers"),
         (["bench", "digits", "--seconds", "0"], "--seconds must be a number above 0"),
         (["bench", "digits", "--augment", "turn"], "augment must be one of none, flip, crop"),
     ],
