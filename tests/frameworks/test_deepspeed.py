@@ -99,7 +99,7 @@ def test_settings_are_made_of_the_run():
     ],
 )
 def test_what_cannot_work_is_refused_before_any_rank_starts(monkeypatch, changes, said):
-    monkeypatch.setattr(deepspeed, "installed", lambda package, extra: "0.19.8")
+    monkeypatch.setattr(deepspeed, "installed_version", lambda package, extra: "0.19.8")
     with pytest.raises(SpecError, match=said):
         Deepspeed().check(of_deepspeed(**changes))
 
@@ -108,7 +108,7 @@ def test_an_engine_that_is_old_or_not_there_is_told(monkeypatch):
     with pytest.raises(FrameworkMissing, match="framework 'deepspeed' needs deepspeed") as missing:
         Deepspeed().check(of_deepspeed())
     assert "scalewise[deepspeed]" in missing.value.hint
-    monkeypatch.setattr(deepspeed, "installed", lambda package, extra: "0.9.5")
+    monkeypatch.setattr(deepspeed, "installed_version", lambda package, extra: "0.9.5")
     with pytest.raises(
         FrameworkMissing, match=r"needs DeepSpeed 0.19, and 0.9.5 is installed"
     ) as old:

@@ -204,8 +204,8 @@ def a_tf_run(**changes):
         ({"start": "plain"}, "mirrored takes start = 'node', and this run says 'plain'"),
         ({"strategy": "multiworker", "start": "node"}, "takes start = 'plain', 'srun' or 'mpirun'"),
         ({"parallelism": {"tensor": 2}}, "splits no model"),
-        ({"compile": "blocks"}, "compiles a model whole"),
-        ({"compile": "graphs"}, "compiles a model whole"),
+        ({"compile": "blocks"}, "compiles complete models only"),
+        ({"compile": "graphs"}, "compiles complete models only"),
         ({"device": "xpu"}, "computes on cpu or cuda"),
         ({"data": "synthetic-on-device:64"}, "does not read"),
         ({"data": "tokens:64"}, "does not read"),
@@ -318,7 +318,7 @@ def test_a_rank_that_does_not_come_is_named():
         port = probe.getsockname()[1]
     with pytest.raises(LaunchError, match=r"ranks \[1\] did not connect"):
         exchange_addresses(0, 2, "localhost", port, timeout=0.3)
-    with pytest.raises(LaunchError, match="rank 1 found no rank 0"):
+    with pytest.raises(LaunchError, match="rank 1 could not reach rank 0"):
         exchange_addresses(1, 2, "localhost", port, timeout=0.3)
 
 

@@ -12,7 +12,7 @@ import keras
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.in_memory_data import read
 from scalewise.frameworks.sampler import Shards
-from scalewise.frameworks.tensorflow import loader, part
+from scalewise.frameworks.tensorflow import load_part, loader
 from scalewise.frameworks.tensorflow.session import (
     ProcessGroup,
     TensorFlowSession,
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     spec, alone = (RunSpec.from_dict({**said, "topology": where}) for where in ("1x2", "1x1"))
     names = devices.bind(spec)
     data = read(Source.of_run(spec))
-    parallel = part("strategies", spec.strategy)(spec, 0, names)
+    parallel = load_part("strategies", spec.strategy)(spec, 0, names)
     session = TensorFlowSession(spec, data, parallel, ProcessGroup(parallel.strategy, 1), names)
     for epoch in range(spec.epochs):
         session.begin(epoch)

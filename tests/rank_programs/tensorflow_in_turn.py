@@ -10,7 +10,7 @@ from pathlib import Path
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.in_memory_data import read
 from scalewise.frameworks.part_options import options_for
-from scalewise.frameworks.tensorflow import part
+from scalewise.frameworks.tensorflow import load_part
 from scalewise.frameworks.tensorflow.session import ProcessGroup, TensorFlowSession
 from scalewise.probe import Unwatched
 from scalewise.probe.tensorflow import devices
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     names = devices.bind(specs[0])  # Once in a process.
     found = []
     for spec in specs:
-        strategy = part("strategies", spec.strategy)
+        strategy = load_part("strategies", spec.strategy)
         parallel = strategy(spec, 0, names, **options_for(strategy, spec))
         processes = ProcessGroup(parallel.strategy, 1)
         session = TensorFlowSession(spec, read(Source.of_run(spec)), parallel, processes, names)

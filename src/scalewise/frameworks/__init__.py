@@ -20,12 +20,12 @@ from scalewise.record.schema import Quality as Quality
 from scalewise.spec import RunSpec
 
 Refused = Mapping[str, Sequence[object] | None]
-"""Fields of a run with the values to refuse; None for all but the default."""
+"""Fields of a run with the values to refuse; None refuses every value but the default."""
 TORCH_ONLY: Refused = dict.fromkeys((
     "parallelism", "workers", "backend", "augment", "optimizer_step", "noise_every", "recompute",
     "ema", "sync_batchnorm", "checkpoint_every", "resume",
 ))  # fmt: skip
-"""Fields that only PyTorch supports."""
+"""Fields that only PyTorch supports; other frameworks refuse them."""
 
 
 def too_few(samples: int, replicas: int) -> SpecError:
@@ -36,8 +36,8 @@ def too_few(samples: int, replicas: int) -> SpecError:
     )
 
 
-def installed(package: str, *, extra: str) -> str:
-    """Return the version of a framework's package; refuse one that is not installed."""
+def installed_version(package: str, *, extra: str) -> str:
+    """Return the version of a package that framework ``extra`` needs; refuse a missing one."""
     try:
         return version(package)
     except ModuleNotFoundError as missing:
@@ -58,7 +58,7 @@ def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint:
 
 
 def refuse_start(name: str, spec: RunSpec) -> None:
-    """Refuse a ``start`` that the strategy does not support; list those that it does."""
+    """Refuse a ``start`` that the strategy does not support; ``name`` begins the message."""
     if spec.started_by not in spec.traits.starts:
         quoted = [repr(start) for start in spec.traits.starts]
         supported = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
@@ -69,11 +69,12 @@ def refuse_start(name: str, spec: RunSpec) -> None:
 
 
 def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -> None:
-    """Refuse a run with a value that its framework does not support; ``reasons`` are optional."""
+    """Refuse values that a run's framework does not support; ``reasons`` explains some fields."""
     default = RunSpec(topology=spec.topology, batch=1, steps=1)
     for field, values in refused.items():
         value = getattr(spec, field)
-        if value != getattr(default, field) if values is None else value in values:
+        is_changed = value != getattr(default, field)
+        if is_changed if values is None else value in values:
             reason = f"{field} does not go together with {spec.framework}'s {spec.strategy}"
             setting = f"{field} = {value!r}" if isinstance(value, str) else f"{field} = {value}"
             raise SpecError(
@@ -83,9 +84,10 @@ def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -
 
 
 class Session(Protocol):
-    """A training on one rank. Methods with a body are defaults: no checkpoints, not measured."""
+    """Training on one rank. The default methods store no checkpoints and measure nothing."""
 
     outline: Outline
+    """The planned work; a new object if ranks were lost."""
 
     def begin(self, epoch: int) -> None:
         """Start an epoch: a pass over the data in a new order."""
@@ -96,7 +98,7 @@ class Session(Protocol):
         ...
 
     def settle(self) -> None:
-        """Synchronize with the device: it has finished all steps."""
+        """Wait until the device has finished all steps."""
         ...
 
     def losses(self) -> list[float]:
@@ -104,7 +106,7 @@ class Session(Protocol):
         ...
 
     def validate(self) -> Quality | None:
-        """Return the quality now, each validation sample counted once."""
+        """Return accuracy and loss on the validation data, each sample counted once."""
         ...
 
     def memory(self) -> int | None:
@@ -124,7 +126,7 @@ class Session(Protocol):
         return ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:
-        """Load the newest complete checkpoint; return its steps. ``tick`` is called regularly."""
+        """Load the newest complete checkpoint; return its steps. ``tick`` reports progress."""
         return 0
 
     def damaged(self) -> Sequence[str]:
@@ -136,7 +138,7 @@ class Session(Protocol):
         return {}
 
     def traffic(self) -> Mapping[str, Any] | None:
-        """Return the bytes that this rank exchanged in one step, and the step's number."""
+        """Return the bytes that this rank exchanged in one step, and which step that was."""
         return None
 
     def max_over_ranks(self, numbers: Sequence[int]) -> list[int]:
@@ -149,7 +151,7 @@ class Session(Protocol):
 
 
 class Framework(Protocol):
-    """A framework that can train. Methods with a body assume one launched process per rank."""
+    """A framework that can train. The default methods assume one launched process per rank."""
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""

@@ -8,8 +8,8 @@ export FILE    read a JSON request; write a checkpoint's weights for the serial 
 data FILE      read a JSON request; make, check or bench a data set, with progress lines
 collectives FILE   time collectives between ranks; rank 0 writes the answer to FILE
 
-Other answers are one line of JSON on stdout. The lab starts these verbs in child processes
-and never imports them.
+Other answers are one line of JSON on stdout. The command line starts these verbs in child
+processes and never imports them.
 """
 
 import json
@@ -50,7 +50,7 @@ class Attempt:
     launched: float
     """Wall-clock time at which the launcher started the first process."""
     first: int
-    """The first attempt of the same job: a job may restart its ranks several times."""
+    """Number of the same job's first attempt: a job may restart its ranks several times."""
 
 
 def do_train(argument: str) -> int:
@@ -72,7 +72,8 @@ def do_train(argument: str) -> int:
     except Exception as problem:
         if not isinstance(problem, ScalewiseError):
             traceback.print_exc()
-        rank, failure = identity.rank if identity else 0, _describe(problem)
+        rank = identity.rank if identity else 0
+        failure = _describe(problem)
         print(f"rank {rank} failed: {failure}", file=sys.stderr, flush=True)
         try:
             line = {"failed": failure, "kind": "error", "at": time.time(), **_process_identity()}
@@ -113,40 +114,40 @@ def _read_spec(folder: Path) -> RunSpec:
 
 
 def _run_rank(
-    spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, started: str
+    spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, launcher: str
 ) -> None:
-    """Run one rank and write its file; ``started`` names the launcher that set its variables."""
+    """Run one rank and write its file; ``launcher`` has set the rank's environment variables."""
     clock = framework.clock(spec)
     file = RankFile(attempt.folder, rank, attempt.number, buffered=clock.simulated)
-    wall = attempt.launched + clock.now() if clock.simulated else None
-    probe = Probe(file, clock, wall)
-    facts = {"world": spec.ranks, "started": started, "launched": attempt.launched}
+    wall_time = attempt.launched + clock.now() if clock.simulated else None  # None: host's time.
+    probe = Probe(file, clock, wall_time)
+    facts = {"world": spec.ranks, "started": launcher, "launched": attempt.launched}
     probe.note(schema=SCHEMA, rank=rank, **facts, **_process_identity())
-    began = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
-    if began < attempt.launched:
-        probe.note(span=EARLIER, start=began, end=attempt.launched)
-    patience = float(os.environ.get("SCALEWISE_PATIENCE", "inf"))
-    watch = None if clock.simulated else Heartbeat(probe, patience)
+    job_launched = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
+    if job_launched < attempt.launched:  # The job has earlier attempts.
+        probe.note(span=EARLIER, start=job_launched, end=attempt.launched)
+    max_stall_seconds = float(os.environ.get("SCALEWISE_PATIENCE", "inf"))
+    heartbeat = None if clock.simulated else Heartbeat(probe, max_stall_seconds)
     log = Log(probe, attempt.launched) if rank == 0 else None
     try:
-        entering = framework.session(spec, rank, probe)  # Imports the framework.
+        session_context = framework.session(spec, rank, probe)  # Imports the framework.
         if rank == 0:
             probe.note(environment=write_environment(attempt.folder, framework.facts()))
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
-        with entering as session:
-            stopped = Training(spec, session, probe, attempt.folder, log).run()
+        with session_context as session:
+            stopped_at = Training(spec, session, probe, attempt.folder, log).run()
             memory, state_bytes = session.memory(), session.state_bytes()
             exchanged, traffic = session.exchange_measurements(), session.traffic()
             damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
-                log.end(memory, exchanged, stopped)
+                log.print_end(memory, exchanged, stopped_at)
     finally:
-        if watch:
-            watch.close()
+        if heartbeat:
+            heartbeat.close()
         probe.flush()
     probe.note(
-        **({"left": stopped} if stopped else {"ended": probe.wall()}),
-        launched=began,
+        **({"left": stopped_at} if stopped_at else {"ended": probe.wall()}),
+        launched=job_launched,
         simulated=clock.simulated,
         memory=memory,
         held=state_bytes,
@@ -177,7 +178,7 @@ def do_check(argument: str) -> None:
 
 
 def do_export(argument: str) -> None:
-    """Write weights for the serial model; print what was written."""
+    """Write a checkpoint's weights for the serial model; print what was written."""
     request = json.loads(Path(argument).read_text(encoding="utf-8"))
     try:
         from scalewise.frameworks.torch.checkpoint.weights import export

@@ -16,14 +16,14 @@ Kind = Literal[
 ]
 Shape = tuple[int, int, int] | int
 """Channels, height and width of an image, or the tokens of a sequence."""
-LENGTH = 64
-"""Default tokens per sample."""
-EDGE = 224
-"""Default edge, in pixels, to which the images of a folder are resized."""
-VOCABULARY = 36
-"""Default vocabulary of synthetic tokens."""
+DEFAULT_LENGTH = 64
+"""Tokens per sample."""
+DEFAULT_EDGE = 224
+"""Edge, in pixels, to which the images of a folder are resized."""
+DEFAULT_VOCABULARY = 36
+"""Vocabulary of synthetic tokens."""
 MAX_VOCABULARY = 10_000_000
-"""For synthetic tokens; ten times that of any model. The generator draws a value per token."""
+"""Limit for synthetic tokens, far above real models: generating them takes time and memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Source:
     kind: Kind
     path: Path = Path()
     count: int = 0
-    """Samples of a synthetic set."""
+    """Samples of a synthetic set; 0 for files, which are not counted here."""
     shape: Shape = 0
     """The shape of one sample as the model sees it."""
-    vocabulary: int = VOCABULARY
+    vocabulary: int = DEFAULT_VOCABULARY
     """Vocabulary of synthetic tokens."""
     on_device: bool = False
     """Whether a synthetic set is generated on the device, so that no input is transferred."""
@@ -70,11 +70,11 @@ class Source:
             return _parse_synthetic(data)
         if kind == "tokens":
             return _parse_tokens(data)
-        return _find_files(data, edge, length or LENGTH)
+        return _find_files(data, edge, length or DEFAULT_LENGTH)
 
 
 def refuse_crop(source: Source, augment: str) -> None:
-    """Refuse random crops of data other than an image folder: its images have one small size."""
+    """Refuse random crops unless the data is an image folder: other images are small already."""
     if augment == "crop" and source.kind != "images":
         name = source.path if source.path.name else "the data"
         raise SpecError(
@@ -104,7 +104,7 @@ def kind_of(path: Path) -> Kind:
             hint=suggest_path(path) or "is the path right?",
         )
     try:
-        if (path / "train").is_dir():  # Whatever else it contains.
+        if (path / "train").is_dir():  # Even if there are other files.
             return "images"
         if tokens.find_files(path):
             return "tokens"
@@ -148,7 +148,7 @@ def _find_files(data: str, edge: int | None, length: int) -> Source:
         edge = _packed_edge(path, data, edge)
     elif kind == "cifar":
         cifar.refuse_empty(path)
-    side = edge or (cifar.EDGE if kind == "cifar" else EDGE)
+    side = edge or (cifar.EDGE if kind == "cifar" else DEFAULT_EDGE)
     return Source(kind, path, shape=(3, side, side))
 
 
@@ -165,6 +165,7 @@ def _packed_edge(path: Path, data: str, edge: int | None) -> int:
 
 
 def _idx_shape(path: Path, data: str, edge: int | None) -> Shape:
+    """Return the shape of MNIST's images; refuse two sizes unless training images are square."""
     from scalewise.frameworks.data import idx
 
     height, width = idx.image_size(path, "train")
@@ -181,7 +182,7 @@ def _idx_shape(path: Path, data: str, edge: int | None) -> Shape:
 def _parse_synthetic(data: str) -> Source:
     """Parse ``synthetic:SAMPLES``, ``…xHEIGHTxWIDTH`` and ``…xHEIGHTxWIDTHxCHANNELS``."""
     match = re.fullmatch(r"synthetic(-on-device)?:(\d+)(?:x(\d+)x(\d+)(?:x([13]))?)?", data)
-    if not match or not all(int(part or 1) for part in match.groups()[1:]):
+    if not match or 0 in (int(part or 1) for part in match.groups()[1:]):
         raise SpecError(
             f"not a synthetic data set: {data!r}",
             hint='write "synthetic:SAMPLES", "synthetic:SAMPLESxHEIGHTxWIDTH", and x3 after that '
@@ -195,18 +196,18 @@ def _parse_synthetic(data: str) -> Source:
 def _parse_tokens(data: str) -> Source:
     """Parse ``tokens:SAMPLES``, ``…xLENGTH`` and ``…xLENGTHxVOCABULARY``."""
     match = re.fullmatch(r"tokens:(\d+)(?:x(\d+)(?:x(\d+))?)?", data)
-    if not match or not all(int(part or 1) for part in match.groups()):
+    if not match or 0 in (int(part or 1) for part in match.groups()):
         raise SpecError(
             f"not a set of synthetic tokens: {data!r}",
             hint='write "tokens:SAMPLES", "tokens:SAMPLESxLENGTH" or '
             '"tokens:SAMPLESxLENGTHxVOCABULARY"',
         )
-    defaults = (0, LENGTH, VOCABULARY)
-    count, length, vocabulary = (int(part or n) for part, n in zip(match.groups(), defaults))
+    samples, length, vocabulary = match.groups()
+    length, vocabulary = int(length or DEFAULT_LENGTH), int(vocabulary or DEFAULT_VOCABULARY)
     if vocabulary > MAX_VOCABULARY:
         raise SpecError(
             f"synthetic tokens have a vocabulary of at most {MAX_VOCABULARY:,}, and {data!r} asks "
             f"for {vocabulary:,}",
             hint="GPT-2 has 50,257",
         )
-    return Source("synthetic tokens", count=count, shape=length, vocabulary=vocabulary)
+    return Source("synthetic tokens", count=int(samples), shape=length, vocabulary=vocabulary)

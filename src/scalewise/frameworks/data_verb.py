@@ -1,4 +1,4 @@
-"""The worker's verb ``data``: answers one request of the lab with lines of JSON on stdout."""
+"""The worker's verb ``data``: answers a request of the parent process with JSON on stdout."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from scalewise.errors import ScalewiseError, SpecError
 PROGRESS_SECONDS = 0.2
 """Time between two progress lines."""
 PARENT_VARIABLE = "SCALEWISE_ASKER"
-"""Environment variable with the process id of the lab, which waits for the answer."""
+"""Environment variable with the process id of the parent."""
 CLEANUP_SECONDS = 300.0
-"""Time to remove an unfinished data set after the lab has ended; a busy disk is slow."""
+"""Time to remove an unfinished data set after the parent has ended; a busy disk is slow."""
 
 
 def answer(request: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ def answer(request: dict[str, Any]) -> None:
             last_line = time.monotonic()
             try:
                 _print_line({"done": done, "total": total})
-            except BrokenPipeError:  # The lab has closed its end.
+            except BrokenPipeError:  # The parent has closed its end.
                 _exit(signal.SIGTERM)
 
     try:
@@ -66,7 +66,7 @@ def _print_line(line: dict[str, Any]) -> None:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """End this process once its parent has ended, however that happened."""
+    """Wait until the parent has ended for any reason, then end this process."""
     while os.getppid() == parent:
         time.sleep(PROGRESS_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A simulated machine with a known law and a simulated clock, to test analyses against.
+"""A simulated machine, to test analyses against: its step times follow a known law (a formula).
 
 It writes the run folders of a real framework through the same loop; one process plays every rank.
 A step of ``n`` samples per rank on N devices, d per node, takes
@@ -7,9 +7,9 @@ A step of ``n`` samples per rank on N devices, d per node, takes
          + ring · 2(m−1)/m + network · 2(k−1)/k + latency · log2 N
 
 seconds, with m = min(N, d) devices in a node and k nodes. The slowest rank decides: with
-``uneven`` batches and a ``slow`` rank it is the last one, and the others wait for it in ``sync``.
-A single device has neither. ``noise`` multiplies single steps and ``drift`` whole repeats, on all
-ranks alike; ``jitter`` multiplies the compute of each rank and step.
+``uneven`` batches or a ``slow`` rank it is the last one, and the others wait for it in ``sync``.
+On a single device ``uneven`` and ``slow`` have no effect. Random factors: ``noise`` multiplies each
+step and ``drift`` each repeat, on all ranks alike; ``jitter`` the compute of each rank and step.
 """
 
 import math
@@ -36,14 +36,14 @@ Lap = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Law:
-    """The machine's law; all in seconds, noise and drift as shares (0.05 = 5 %)."""
+    """The machine's law, in seconds unless noted; random factors as shares (0.05 = 5 %)."""
 
     compute: float = 1e-3
     """Per sample."""
     host: float = 2e-3
-    """Per step, whatever the batch."""
+    """Per step, independent of the batch."""
     wait: float = 0.0
-    """Per step, for input."""
+    """Per step, waiting for input."""
     ring: float = 2e-3
     """Gradients through the links of a node."""
     network: float = 4e-3
@@ -55,14 +55,14 @@ class Law:
     uneven: float = 0.0
     """A share: relative batch sizes go from 1 - uneven (first rank) to 1 + uneven (last)."""
     jitter: float = 0.0
-    """Standard deviation of a rank's compute in a step, in logarithms."""
+    """Standard deviation of the logarithm of the factor of a rank's compute in a step."""
     launch: float = 4.0
     rendezvous: float = 0.5
-    """Per doubling of the devices, plus one."""
+    """Multiplied by 1 + log2 of the devices."""
     data: float = 2.0
     build: float = 3.0
     validate: float = 1.0
-    """On one device; shared by all."""
+    """On one device; n devices take 1/n of it."""
     checkpoint: float = 0.0
     """At the end; 0 means no checkpoint."""
     shutdown: float = 0.5
@@ -71,11 +71,11 @@ class Law:
     watts: float = 0.0
     """Power of a computing device; 0 means that energy is not recorded."""
     idle_watts: float = 0.0
-    """Power of a waiting device: for other ranks, for input, before and after the training."""
+    """Power of a device that waits for other ranks or input, or before and after training."""
     noise: float = 0.0
-    """Standard deviation of steps, in logarithms."""
+    """Standard deviation of the logarithm of a step's factor."""
     drift: float = 0.0
-    """Standard deviation of repeats, in logarithms."""
+    """Standard deviation of the logarithm of a repeat's factor."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Law":
@@ -91,15 +91,15 @@ class Law:
         return cls(**{key: float(value) for key, value in options.items()})
 
     def transfer(self, topology: Topology) -> float:
-        """Return the seconds a step spends moving gradients."""
-        inside, nodes = topology.devices, topology.nodes
+        """Return the seconds that a step spends on exchanging gradients."""
+        devices, nodes = topology.devices, topology.nodes
         return (
-            self.ring * 2 * (inside - 1) / inside
+            self.ring * 2 * (devices - 1) / devices
             + self.network * 2 * (nodes - 1) / nodes
             + self.latency * math.log2(topology.world)
         )
 
-    def share(self, samples: int, rank: int, world: int) -> int:
+    def rank_samples(self, samples: int, rank: int, world: int) -> int:
         """Return a rank's samples in a step, where ``world`` ranks have ``samples`` on average.
 
         Rank r and rank world-1-r together have twice the average: rounding loses no sample.
@@ -108,18 +108,18 @@ class Law:
         if not self.uneven or rank == mirror:
             return samples
         if rank > mirror:
-            return 2 * samples - self.share(samples, mirror, world)
+            return 2 * samples - self.rank_samples(samples, mirror, world)
         return round(samples * (1 - self.uneven * (1 - 2 * rank / (world - 1))))
 
-    def own(self, samples: int, rank: int, world: int) -> float:
+    def work_seconds(self, samples: int, rank: int, world: int) -> float:
         """Return the seconds of a rank's own work in a step, without jitter and noise."""
-        slow = self.slow if rank == world - 1 > 0 else 0.0
-        return self.compute * self.share(samples, rank, world) + self.host + slow
+        slow = self.slow if world > 1 and rank == world - 1 else 0.0
+        return self.compute * self.rank_samples(samples, rank, world) + self.host + slow
 
     def step(self, samples: int, topology: Topology) -> float:
         """Return the seconds of one step without jitter and noise, ``samples`` on each rank."""
         world = topology.world
-        return self.wait + self.own(samples, world - 1, world) + self.transfer(topology)
+        return self.wait + self.work_seconds(samples, world - 1, world) + self.transfer(topology)
 
 
 class SimulatedClock:
@@ -154,7 +154,7 @@ class Fake(Framework):
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
         if not law.step(spec.global_batch // spec.replicas, spec.topology):
-            raise SpecError("a law in which a step takes no time", hint="give compute above 0")
+            raise SpecError("with this law a step takes no time", hint="give compute above 0")
         rule, checkpoints = spec.remainder, spec.checkpoint_every or spec.resume
         for field, is_set, sentence in (
             ("parallelism", spec.parallelism != Parallelism(), "splits no model"),
@@ -165,8 +165,8 @@ class Fake(Framework):
         ):
             if is_set:
                 raise SpecError(f"the fake machine {sentence}", hint=f"leave {field} out")
-        if _size(spec) < spec.replicas:
-            raise too_few(_size(spec), spec.replicas)
+        if _data_size(spec) < spec.replicas:
+            raise too_few(_data_size(spec), spec.replicas)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         return range(spec.topology.world)
@@ -192,8 +192,8 @@ class Fake(Framework):
         session = FakeSession(spec, law, clock, rank)
         session.meter.read(clock.time)
         self._noise = self._noise or step_noise(spec, law, session.total_steps)
-        self._slowest = self._slowest or session.slowest()
-        if not self._laps or law.slow or law.uneven or law.jitter:
+        self._slowest = self._slowest or session.slowest_work()
+        if not self._laps or law.slow or law.uneven or law.jitter:  # Otherwise ranks are equal.
             self._laps = session.laps_of(rank, self._slowest, self._noise)
         session.laps = self._laps
         yield session
@@ -218,9 +218,9 @@ class FakeSession(Session):
         self._law, self._clock, self._id = law, clock, spec.id
         self._world = spec.topology.world
         self._transfer = law.transfer(spec.topology)
-        size = _size(spec)
+        size = _data_size(spec)
         self._batch = min(spec.global_batch, size) // spec.replicas
-        self._samples = law.share(self._batch, rank, self._world)
+        self._samples = law.rank_samples(self._batch, rank, self._world)
         steps = spec.total_steps or max(1, size // spec.global_batch)
         seen = steps * self._samples
         self.outline = Outline(epochs=spec.epochs, steps=steps, samples=size, seen=seen)
@@ -228,33 +228,33 @@ class FakeSession(Session):
         self.laps: list[Lap] = []
         """The laps of this rank in each step."""
         self.meter = Meter(law.watts, law.idle_watts)
-        self._computed = 0.0
-        self._done = 0
+        self._computed_seconds = 0.0
+        self._steps_done = 0
 
-    def work(self, rank: int) -> list[float]:
+    def work_by_step(self, rank: int) -> list[float]:
         """Return the seconds of a rank's own work in each step, before noise."""
         law = self._law
-        mean = law.own(self._batch, rank, self._world)
-        compute = law.compute * law.share(self._batch, rank, self._world)
+        mean = law.work_seconds(self._batch, rank, self._world)
+        compute = law.compute * law.rank_samples(self._batch, rank, self._world)
         rng = random.Random(f"{self._id} rank {rank}")
         factors = _lognormal_factors(law.jitter, self.total_steps, rng)
         return [mean + compute * (factor - 1) for factor in factors]
 
-    def slowest(self) -> list[float]:
+    def slowest_work(self) -> list[float]:
         """Return the seconds of the slowest rank's own work in each step, before noise."""
         if not self._law.jitter:
-            return self.work(self._world - 1)
-        longest = self.work(0)
+            return self.work_by_step(self._world - 1)
+        longest = self.work_by_step(0)
         for rank in range(1, self._world):
-            longest = list(map(max, longest, self.work(rank)))
+            longest = list(map(max, longest, self.work_by_step(rank)))
         return longest
 
     def laps_of(self, rank: int, slowest: list[float], noises: list[float]) -> list[Lap]:
         """Return a rank's laps in each step; waiting for the slowest rank is in ``sync``."""
         wait, transfer = self._law.wait, self._transfer
-        return [
+        return [  # Backward takes twice as long as forward.
             (wait * noise, own * noise / 3, own * noise * 2 / 3, (transfer + longest - own) * noise)
-            for own, longest, noise in zip(self.work(rank), slowest, noises)
+            for own, longest, noise in zip(self.work_by_step(rank), slowest, noises)
         ]
 
     def begin(self, epoch: int) -> None:
@@ -262,9 +262,9 @@ class FakeSession(Session):
         self.meter.read(self._clock.time)
 
     def step(self, probe: Laps) -> int:
-        laps = self.laps[self._done]
-        self._done += 1
-        self._computed += laps[1] + laps[2]
+        laps = self.laps[self._steps_done]
+        self._steps_done += 1
+        self._computed_seconds += laps[1] + laps[2]
         for phase, seconds in zip(PHASES, laps):
             self._clock.time += seconds
             probe.lap(phase)
@@ -272,8 +272,8 @@ class FakeSession(Session):
 
     def settle(self) -> None:
         """Read the meter; there is no device to wait for."""
-        self.meter.read(self._clock.time, self._computed)
-        self._computed = 0.0
+        self.meter.read(self._clock.time, self._computed_seconds)
+        self._computed_seconds = 0.0
 
     def losses(self) -> list[float]:
         return []
@@ -286,17 +286,17 @@ class FakeSession(Session):
         return int(self._law.memory)
 
     def save(self, path: Path) -> None:
-        """A simulated machine has no weights."""
+        """Do nothing: a simulated machine has no weights."""
 
 
-def _size(spec: RunSpec) -> int:
+def _data_size(spec: RunSpec) -> int:
     """Return how many samples the simulated data set has."""
     if spec.data is None:
         return DEFAULT_SAMPLES
     kind, _, samples = spec.data.partition(":")
     if kind != "synthetic" or not samples.isdecimal():
         hint = 'write data = "synthetic:65536"'
-        raise SpecError(f"the fake machine reads no data {spec.data!r}", hint=hint)
+        raise SpecError(f"the fake machine cannot read data {spec.data!r}", hint=hint)
     return int(samples)
 
 

@@ -1,4 +1,4 @@
-"""The power of a simulated machine, recorded as the node sampler does on a real one."""
+"""The power of a simulated machine, in the file format that the node sampler writes."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from scalewise.record.write import SCHEMA, cannot_write
 
 
 class Meter:
-    """The energy counter of one simulated device; it is read where the power changes."""
+    """The energy counter of one simulated device; ``read`` is called when the power changes."""
 
     def __init__(self, busy_watts: float, idle_watts: float) -> None:
         self._busy_watts, self._idle_watts = busy_watts, idle_watts
@@ -28,7 +28,7 @@ class Meter:
 def write_node(
     folder: Path, host: str, attempt: int, launched: float, meters: Sequence[Meter]
 ) -> None:
-    """Append the readings of a node's meters to its file; the meters are read at equal times."""
+    """Append the readings of a node's meters to its file; all meters were read at equal times."""
     devices: list[dict[str, Any]] = [
         {"index": index, "name": "simulated"} for index in range(len(meters))
     ]

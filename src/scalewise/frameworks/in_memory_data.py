@@ -14,12 +14,12 @@ from scalewise.frameworks.data import Labelled
 from scalewise.frameworks.data_source import Source
 
 HELD_OUT = 5
-"""Every fifth sample validates in data sets without a validation split."""
+"""Data sets without a validation split: every fifth sample is used for validation."""
 BYTE_SCALE = 1 / 255
 IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's channels, customary for all photos."""
 CIFAR_MEAN_STD = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-"""Those of CIFAR-10."""
+"""Mean and standard deviation of CIFAR-10's channels, used for CIFAR-100 too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Arrays:
 
 
 def read(source: Source) -> Arrays:
-    """Read a data set that fits into memory: see ``in_memory_source``."""
+    """Read a data set that ``in_memory_source`` accepted."""
     assert not isinstance(source.shape, int)
     return READERS[source.kind](source, source.shape)
 
@@ -63,26 +63,27 @@ def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
         with suppress(OSError):
             file = Path(folder, "datasets", "data", "digits.csv.gz")
             rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)
-    if rows is None:  # Versions that keep the file elsewhere.
+    if rows is None:  # Some versions of scikit-learn keep the file elsewhere.
         from sklearn.datasets import load_digits
 
         rows = np.column_stack(load_digits(return_X_y=True)).astype(np.uint8)
     images, labels = rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)
-    validates = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
-    train, validation = (Labelled(images[part], labels[part]) for part in (~validates, validates))
-    return Arrays(train, validation, 10, shape, ImageTransform(1 / 16, edge=shape[1]))
+    held_out = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
+    train, validation = (Labelled(images[part], labels[part]) for part in (~held_out, held_out))
+    transform = ImageTransform(1 / 16, edge=shape[1])  # Pixels are 0 to 16.
+    return Arrays(train, validation, 10, shape, transform)
 
 
 def _make_synthetic(source: Source, shape: tuple[int, int, int]) -> Arrays:
-    """Return noisy copies of ten random patterns: the same on every rank, and learnable."""
+    """Return noisy copies of ten random patterns, one per class, so that a model can learn."""
     channels, *edges = shape
-    rng = np.random.default_rng(20)
+    rng = np.random.default_rng(20)  # Any fixed seed: all ranks must draw the same.
     patterns = rng.integers(0, 128, (10, *edges, channels), dtype=np.uint8)
 
     def make_split(count: int) -> Labelled:
         labels = rng.integers(0, 10, count)
         noise = rng.integers(0, 128, (count, *edges, channels), dtype=np.uint8)
-        return Labelled(patterns[labels] + noise, labels)
+        return Labelled(patterns[labels] + noise, labels)  # At most 254: no overflow of uint8.
 
     train = make_split(source.count)
     validation = make_split(max(1, source.count // HELD_OUT))
@@ -98,8 +99,8 @@ def _read_idx(source: Source, shape: tuple[int, int, int]) -> Arrays:
 
     train, validation = read_split("train"), read_split("validation")
     classes = int(max(train.labels.max(), validation.labels.max())) + 1
-    fits = all(split.images.shape[1:3] == shape[1:] for split in (train, validation))
-    transform = ImageTransform(BYTE_SCALE, edge=None if fits else shape[1])
+    has_right_size = all(split.images.shape[1:3] == shape[1:] for split in (train, validation))
+    transform = ImageTransform(BYTE_SCALE, edge=None if has_right_size else shape[1])
     return Arrays(train, validation, classes, shape, transform)
 
 
@@ -114,4 +115,4 @@ def _read_cifar(source: Source, shape: tuple[int, int, int]) -> Arrays:
 READERS = {
     "digits": _read_digits, "synthetic": _make_synthetic, "idx": _read_idx, "cifar": _read_cifar,
 }  # fmt: skip
-"""By kind; ``in_memory_source`` refuses others."""
+"""The reader of each kind of data; ``in_memory_source`` refuses other kinds."""

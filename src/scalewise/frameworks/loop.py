@@ -1,10 +1,10 @@
 """The one training loop, for all frameworks.
 
     for each epoch:
-        train       step, step, step …      one span, synchronized at its end
-        checkpoint  every so many steps     a span between two of training
-        validate    over all ranks          a span
-    save the weights, if the run says so
+        train       step, step, step …          one span, synchronized at its end
+        checkpoint  ``checkpoint_every`` steps  a span between two spans of training
+        validate    over all ranks              a span
+    save the weights, if the run sets ``save``
 
 A run with a number of steps or samples is one epoch here: the session starts new passes over the
 data. A run with a checkpoint in its folder continues from it.
@@ -38,8 +38,8 @@ class Training:
         self._spec, self._session, self._probe, self._log = spec, session, probe, log
         self._folder, self._checkpoints = folder, folder / FOLDER
         self._outline = session.outline
-        self._total = self._outline.steps * (self._outline.epochs or 1)
-        self._done = 0
+        self._total_steps = self._outline.steps * (self._outline.epochs or 1)
+        self._steps_done = 0
         """Optimizer steps done, those before a restart included."""
         self._store_begun = False
         """Whether this attempt has begun to write a checkpoint; it may not be complete."""
@@ -52,14 +52,14 @@ class Training:
         self._restore()
         if self._spec.checkpoint_every:
             self._preemption = Preemption(self._folder, self._session)
-        # An epoch whose last step is done may still lack its validation.
-        for epoch in range(max(0, self._done - 1) // outline.steps, outline.epochs or 1):
+        # A resumed run may still have to validate an epoch whose steps are all done.
+        for epoch in range(max(0, self._steps_done - 1) // outline.steps, outline.epochs or 1):
             seconds, samples = 0.0, 0
-            while self._done < (epoch + 1) * outline.steps:
+            while self._steps_done < (epoch + 1) * outline.steps:
                 span, stop_requested = self._train_stretch(epoch)
                 seconds, samples = seconds + span["end"] - span["start"], samples + span["samples"]
                 if self._store_if_due(stop_requested):
-                    return self._done
+                    return self._steps_done
             self._validate(epoch, samples, seconds)
         self._finish()
         return 0
@@ -70,22 +70,22 @@ class Training:
         damaged: list[str] = []
         if self._spec.checkpoint_every or self._spec.resume:
             with probe.span("restore"):
-                self._done = session.restore(self._checkpoints, probe.tick)
+                self._steps_done = session.restore(self._checkpoints, probe.tick)
             damaged = list(session.damaged())
-        probe.steps_planned = self._total - self._done
-        if self._done:
-            probe.note(resumed=self._done)
+        probe.steps_planned = self._total_steps - self._steps_done
+        if self._steps_done:
+            probe.note(resumed=self._steps_done)
         if damaged:
             probe.note(damaged=damaged)
         if self._log:
-            self._log.outline(self._spec, session, self._done)
+            self._log.print_outline(self._spec, session, self._steps_done)
             for sentence in damaged:
                 say(f"damaged        {sentence}")
 
     def _train_stretch(self, epoch: int) -> tuple[Mapping[str, Any], bool]:
-        """Train to epoch end, checkpoint or stop; return the span and whether to stop."""
+        """Train to a checkpoint, a stop or the epoch's end; return the span and whether to stop."""
         session, probe = self._session, self._probe
-        start, stop_requested, every = self._done, False, self._spec.checkpoint_every
+        start, stop_requested, every = self._steps_done, False, self._spec.checkpoint_every
         end = (epoch + 1) * self._outline.steps
         if every:
             end = min(end, (start // every + 1) * every)
@@ -94,30 +94,30 @@ class Training:
             probe.start()
             if start == epoch * self._outline.steps:
                 session.begin(epoch)
-            while self._done < end and not stop_requested:
+            while self._steps_done < end and not stop_requested:
                 samples = session.step(probe)
                 if self._preemption:
                     stop_requested = self._preemption.after_step(probe)
                 probe.step(samples)
                 span["samples"] += samples
-                self._done += 1
+                self._steps_done += 1
             session.settle()
             probe.flush()
-            span["taken"] = self._done - start
+            span["taken"] = self._steps_done - start
         return span, stop_requested
 
     def _store_if_due(self, stop_requested: bool) -> bool:
-        """Begin a checkpoint if due; if a stop was requested, return whether it is stored."""
+        """Begin a checkpoint if due; on a requested stop, return whether it is complete."""
         every = self._spec.checkpoint_every
-        due = every and (self._done % every == 0 or self._done == self._total)
+        due = every and (self._steps_done % every == 0 or self._steps_done == self._total_steps)
         if due or stop_requested:
-            with self._probe.span("checkpoint", step=self._done):
-                self._report(self._session.store(self._checkpoints))
+            with self._probe.span("checkpoint", step=self._steps_done):
+                self._report_problem(self._session.store(self._checkpoints))
             self._store_begun = True
-        if stop_requested and self._done < self._total:
+        if stop_requested and self._steps_done < self._total_steps:  # Else the run just ends.
             with self._probe.span("checkpoint"):
                 problem = self._session.wait_stored()
-            self._report(problem)
+            self._report_problem(problem)
             return not problem
         return False
 
@@ -131,15 +131,16 @@ class Training:
             return
         line: dict[str, Any] = {"epoch": epoch}
         if losses:
-            every = -(-len(losses) // MAX_LOSSES)
+            every = -(-len(losses) // MAX_LOSSES)  # Rounded up.
             line |= {"loss": sum(losses) / len(losses), "losses": losses[::every], "every": every}
         if quality:
             line["validation"] = asdict(quality)
         self._probe.note(**line)
         # A new outline means that ranks were lost: the epoch has no single throughput.
-        same = self._session.outline is self._outline
-        samples_and_seconds = (samples if same else 0, seconds)
-        self._log.epoch(epoch, losses, quality, samples_and_seconds, span["end"] - span["start"])
+        has_all_ranks = self._session.outline is self._outline
+        samples_and_seconds = (samples if has_all_ranks else 0, seconds)
+        validation_seconds = span["end"] - span["start"]
+        self._log.print_epoch(epoch, losses, quality, samples_and_seconds, validation_seconds)
 
     def _finish(self) -> None:
         """Complete the last checkpoint, and save the weights."""
@@ -148,19 +149,19 @@ class Training:
         with span or nullcontext():
             if spec.checkpoint_every and not self._store_begun:
                 # All steps were done in the run that this one resumes: store its state here too.
-                self._report(session.store(self._checkpoints), "training is done")
-            self._report(session.wait_stored(), "training is done")
+                self._report_problem(session.store(self._checkpoints), "training is done")
+            self._report_problem(session.wait_stored(), "training is done")
             if spec.save:
                 session.save(self._folder / "weights.pt")
 
-    def _report(self, problem: str, consequence: str = "training continues") -> None:
+    def _report_problem(self, problem: str, consequence: str = "training continues") -> None:
         """Log why a checkpoint failed, if it did: the run does not end because of it."""
         if problem and self._log:
             say(f"{problem}; {consequence}")
 
 
 class Preemption:
-    """Lets all ranks stop after the same step, checked about once a second.
+    """Makes all ranks stop after the same step; looks for a request about once a second.
 
     A launcher asks ranks to stop by creating the file ``LEAVE`` in the run's folder, for example
     shortly before a job's time limit.
@@ -168,19 +169,20 @@ class Preemption:
 
     def __init__(self, folder: Path, session: Session) -> None:
         self._path, self._session = folder / LEAVE, session
-        self._steps, self._last_poll = 0, time.monotonic()
-        self._steps_between = 1
-        """Steps from one poll to the next, the same on all ranks."""
+        self._steps_since_poll, self._last_poll = 0, time.monotonic()
+        self._steps_between_polls = 1
+        """The same on all ranks, which poll together."""
 
     def after_step(self, probe: Laps) -> bool:
-        """Return whether all ranks stop now."""
-        self._steps += 1
-        if self._steps < self._steps_between:
+        """Count a step, poll if it is time, and return whether all ranks stop now."""
+        self._steps_since_poll += 1
+        if self._steps_since_poll < self._steps_between_polls:
             return False
         seconds = time.monotonic() - self._last_poll
-        steps = max(1, int(self._steps * POLL_SECONDS / max(seconds, 1e-6)))
-        # The smallest number of steps, by a maximum of negatives: one exchange for both values.
+        steps = max(1, int(self._steps_since_poll * POLL_SECONDS / max(seconds, 1e-6)))
+        # A maximum of negative numbers finds the fewest steps: one exchange for both values.
         stop, fewest = self._session.max_over_ranks([int(self._path.exists()), -steps])
-        self._steps_between, self._steps, self._last_poll = -fewest, 0, time.monotonic()
+        self._steps_between_polls = -fewest
+        self._steps_since_poll, self._last_poll = 0, time.monotonic()
         probe.lap("other")
         return bool(stop)

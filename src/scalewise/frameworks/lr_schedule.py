@@ -20,6 +20,7 @@ class Rates:
     warmup: int
     """Steps of warm-up."""
     total: int
+    """Steps of the run."""
     schedule: str
 
     @classmethod
@@ -29,7 +30,7 @@ class Rates:
         warmup = (
             round(spec.warmup_epochs * epoch_steps) if spec.warmup_epochs else spec.warmup_steps
         )
-        start = spec.lr if factor > 1 else 0.0
+        start = spec.lr if factor > 1 else 0.0  # Goyal et al. start at the rate before scaling.
         return cls(start, spec.lr * factor, min(warmup, total), total, spec.schedule)
 
     @property

@@ -1,4 +1,4 @@
-"""The options of a run: keyword arguments with a default of its workload and strategy."""
+"""The options of a run: the keyword arguments of its parts, which are workload and strategy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -12,7 +12,7 @@ from scalewise.spec import RunSpec
 from scalewise.validate import INT32_MAX, check_integer, check_type, suggest_name
 
 BUILD_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
-"""Errors of a model that cannot be built for these samples or options."""
+"""What a model may raise if it cannot be built for these samples or options."""
 
 
 def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
@@ -22,7 +22,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
     for part in (workload, strategy):
         options_for(part, spec)
     for key in spec.options:
-        if key not in names and not _takes_any(workload):
+        if key not in names and not _takes_any_option(workload):
             raise SpecError(
                 f"{spec.workload} with {spec.strategy} has no option {key!r}",
                 hint=suggest_name(key, names) or f"known are: {', '.join(names) or 'none'}",
@@ -30,7 +30,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
 
 
 def option_names(part: Any) -> list[str]:
-    """Return a part's options: its keyword arguments, or the fields of those with a dataclass."""
+    """Return a part's options: its keywords, or the fields where the default is a dataclass."""
     names: list[str] = []
     for name, default in _keywords(part).items():
         names += [field.name for field in fields(default)] if is_dataclass(default) else [name]
@@ -46,9 +46,9 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
             values = {key: value for key, value in spec.options.items() if key in names}
             arguments[name] = replace(default, **values)  # type: ignore[type-var]  # A dataclass.
         elif name in spec.options:
-            _refuse_type(name, spec.options[name], default)
+            _refuse_value(name, spec.options[name], default)
             arguments[name] = spec.options[name]
-    if _takes_any(part):
+    if _takes_any_option(part):
         strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
         used = {*arguments, *option_names(strategy)}
         arguments |= {key: value for key, value in spec.options.items() if key not in used}
@@ -79,18 +79,18 @@ def _build_hint(workload: str, shape: Shape, classes: int) -> str:
     'call it in Python to see where: from mine import net; net(64, 10)'
     """
     module, colon, name = workload.partition(":")
-    if not colon or module in plugins.framework_parts("libraries", "torch"):
+    if not colon or module in plugins.framework_parts("libraries", "torch"):  # Not a user's.
         return "check its options, and the size of its input: edge, length or data"
     call = f"from {module} import {name.partition('.')[0]}; {name}({shape}, {classes})"
     return f"call it in Python to see where: {call}"
 
 
-def _refuse_type(name: str, value: Any, default: Any) -> None:
-    """Refuse a value of another type than the option's default, and sizes below 1."""
+def _refuse_value(name: str, value: Any, default: Any) -> None:
+    """Refuse a value whose type is not that of the option's default, and sizes below 1."""
     if isinstance(default, bool):
         check_type(name, value, bool, "true or false")
     elif isinstance(default, int):
-        check_integer(name, value, minimum=min(1, default))
+        check_integer(name, value, minimum=min(1, default))  # 0 is valid if it is the default.
     elif isinstance(default, Sequence) and not isinstance(default, str):
         check_type(name, value, (list, tuple), f"a list, such as {[*default]}")
         integers = all(isinstance(item, int) for item in default)
@@ -111,6 +111,6 @@ def _keywords(part: Any) -> dict[str, Any]:
     }
 
 
-def _takes_any(part: Any) -> bool:
+def _takes_any_option(part: Any) -> bool:
     """Return whether a part takes options of any name (``**kwargs``), as a library's model does."""
     return any(arg.kind is arg.VAR_KEYWORD for arg in signature(part).parameters.values())

@@ -1,4 +1,4 @@
-"""Read pickles of known classes only: a pickle may call any function. Standard library only."""
+"""Load pickles with allowed classes only, since unrestricted pickles can call any function."""
 
 import pickle
 import re
@@ -9,7 +9,7 @@ MAX_NAME_CHARACTERS = 80
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """An unpickler that knows the given classes, by module and name, and refuses all others."""
+    """An unpickler that loads ``allowed`` classes, by module and name, and refuses all others."""
 
     def __init__(
         self, file: BinaryIO, allowed: Mapping[tuple[str, str], Any], *, encoding: str = "ASCII"
@@ -18,7 +18,6 @@ class RestrictedUnpickler(pickle.Unpickler):
         self._allowed = allowed
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return an allowed class."""
         try:
             return self._allowed[module, name]
         except KeyError:
@@ -28,7 +27,7 @@ class RestrictedUnpickler(pickle.Unpickler):
 
 
 def one_line(name: str) -> str:
-    r"""Return a name out of a file as one short line.
+    r"""Return a name read from a file as one short, printable line.
 
     >>> one_line("posix.system"), one_line("a\nb")
     ('posix.system', 'a?b')
@@ -46,9 +45,9 @@ def describe_failure(problem: BaseException) -> str:
     """
     text = str(problem).strip()
     if any(word in text.lower() for word in ("weights_only", "weights only", "weightsunpickler")):
-        foreign = re.search(r"GLOBAL (\S+)", text)
-        if foreign:
-            return f"{one_line(foreign[1])} is not allowed in it"
+        refused_name = re.search(r"GLOBAL (\S+)", text)
+        if refused_name:
+            return f"{one_line(refused_name[1])} is not allowed in it"
         return "it holds something other than tensors"
     if "allow_pickle" in text:
         return "it is not a plain array"

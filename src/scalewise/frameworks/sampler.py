@@ -1,4 +1,4 @@
-"""Which samples a replica sees in each micro-step of training and validation; all frameworks."""
+"""Which samples a replica sees in each micro-step; the same order in all frameworks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
@@ -34,9 +34,11 @@ class Shards:
         self._full_steps, remainder = divmod(size, self._global_batch)
         rule: Remainder = spec.remainder
         if rule == "drop" and not self._full_steps:
-            rule = "short"  # The only global batch is used although it is not full.
-        self._full_steps += 1 if remainder and rule == "pad" else 0
+            rule = "short"  # There is only one global batch: use it although it is not full.
+        if remainder and rule == "pad":
+            self._full_steps += 1
         self._remainder = remainder if rule == "short" else 0
+        """Samples of the last global batch, on all replicas, if that is not full."""
 
     def __len__(self) -> int:
         return (self.steps - self._start_step) * self._accumulate
@@ -74,8 +76,8 @@ class Shards:
         return self._global_batch if self.is_full(step) else self._remainder
 
     def weights(self, step: int) -> list[float]:
-        """Return the factor of each micro-step's mean loss; with it the gradient, averaged over
-        replicas, is the mean over the samples of the global batch, also where that is not full.
+        """Return the factor for the mean loss of each micro-step. The weighted gradients, averaged
+        over replicas, are the mean over the global batch, even if that is not full.
         """
         return [count * self._replicas / self.global_samples(step) for count in self.counts(step)]
 
@@ -90,23 +92,23 @@ class Shards:
         full = order[:full_samples].reshape(-1, self._replicas)[:, self._replica]
         yield from full.reshape(-1, self._batch)
         if self._remainder:
-            own = order[full_samples:][self._replica :: self._replicas]
+            own_indices = order[full_samples:][self._replica :: self._replicas]
             for n, count in enumerate(self.counts(self._full_steps)):
                 # A replica without samples gets one with weight 0, to take part in the exchange.
-                yield own[n * self._batch :][:count] if count else order[:1]
+                yield own_indices[n * self._batch :][:count] if count else order[:1]
 
 
 def validation_batches(
     size: int, batch: int, replica: int, replicas: int
 ) -> tuple[list[int], list[Indices]]:
-    """Return the samples that count in each validation batch, and the batches, padded.
+    """Return how many samples count in each validation batch, and each batch's indices, padded.
 
-    All replicas have equally many: those that exchange data during validation stay in step.
+    All replicas get equally many batches, so that their exchanges during validation match.
     """
-    own = np.arange(replica, size, replicas)
-    longest = -(-size // replicas)
-    counts = [min(batch, max(0, len(own) - start)) for start in range(0, longest, batch)]
-    batches = [own[n * batch :][:count] for n, count in enumerate(counts)]
+    own_indices = np.arange(replica, size, replicas)
+    starts = range(0, -(-size // replicas), batch)  # Up to the longest share, size / replicas.
+    counts = [min(batch, max(0, len(own_indices) - start)) for start in starts]
+    batches = [own_indices[start:][:count] for start, count in zip(starts, counts)]
     return counts, [np.pad(indices, (0, batch - len(indices))) for indices in batches]
 
 
@@ -126,11 +128,12 @@ def count_steps(spec: RunSpec, size: int) -> int:
         return spec.steps or shard.steps
     epochs, remaining = divmod(spec.samples, shard.samples_per_epoch)
     totals = accumulate(samples_by_step([shard]))
+    # In the last epoch: the steps that do not reach the remaining samples, and the one that does.
     return epochs * shard.steps + sum(total < remaining for total in totals) + bool(remaining)
 
 
 def samples_by_step(shards: Sequence[Shards]) -> list[int]:
-    """Return the samples of some replicas in each step of an epoch."""
+    """Return the samples of these replicas together in each step of an epoch."""
     return [sum(sum(shard.counts(n)) for shard in shards) for n in range(shards[0].steps)]
 
 

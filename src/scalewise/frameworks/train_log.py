@@ -20,11 +20,11 @@ class Log:
         """Samples of all ranks per sample of this rank."""
         self._unit = "samples"
 
-    def outline(self, spec: RunSpec, session: Session, done: int) -> None:
-        """Print the configuration and the size of the run."""
+    def print_outline(self, spec: RunSpec, session: Session, done: int) -> None:
+        """Print the configuration and the size of the run; ``done`` steps are in its checkpoint."""
         outline = session.outline
         self._unit = outline.unit
-        self._ratio = min(spec.replicas, spec.ranks)
+        self._ratio = min(spec.replicas, spec.ranks)  # If all ranks see equally many.
         if outline.together and outline.seen:
             self._ratio = outline.together / outline.seen
         fields = {key: value for key, value in spec.to_dict().items() if value not in (None, {})}
@@ -51,7 +51,7 @@ class Log:
         if done:
             say(f"resumed        from the checkpoint after step {done:,}")
 
-    def epoch(
+    def print_epoch(
         self,
         epoch: int,
         losses: list[float],
@@ -59,7 +59,7 @@ class Log:
         samples_and_seconds: tuple[int, float],
         validation_seconds: float,
     ) -> None:
-        """Print the result of an epoch; this rank trained on so many samples in so many seconds."""
+        """Print the result of an epoch; ``samples_and_seconds`` are of this rank's training."""
         samples, seconds = samples_and_seconds
         parts = [f"epoch {epoch + 1}"]
         if samples:
@@ -72,15 +72,15 @@ class Log:
             parts.append(f"{quality.samples / validation_seconds:,.1f} {self._unit}/s")
         say("  ".join(parts))
 
-    def end(self, memory: int | None, exchanged: Mapping[str, Any], stopped: int) -> None:
-        """Print a summary; ``stopped`` is the last step if a stop was requested, else 0."""
-        if stopped:
-            say(f"told to stop   stopped after step {stopped:,}, with a checkpoint")
+    def print_end(self, memory: int | None, exchanged: Mapping[str, Any], stopped_at: int) -> None:
+        """Print a summary; ``stopped_at`` is the last step if a stop was requested, else 0."""
+        if stopped_at:
+            say(f"stop requested stopped after step {stopped_at:,}, with a checkpoint")
         if steady := self._epochs[1:] or self._epochs:
             samples, seconds = map(sum, zip(*steady))
             scope = "without the first epoch" if len(self._epochs) > 1 else "first epoch included"
             say(f"average        {self._ratio * samples / seconds:,.1f} {self._unit}/s, {scope}")
-        say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, shutdown to come")
+        say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, before shutdown")
         if memory is not None:
             say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")
         if compression := exchanged.get("compression"):
@@ -109,7 +109,7 @@ def _describe_noise(
     '1,234 samples (987 to 1,543), 36 estimates'
     """
     if scale is None:
-        return f"unknown: {estimates} estimates are too few, or too rough"
+        return f"unknown: {estimates} estimates are too few, or too imprecise"
     return f"{scale:,.0f} samples ({low:,.0f} to {high:,.0f}), {estimates} estimates"
 
 

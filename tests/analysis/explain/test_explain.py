@@ -862,7 +862,7 @@ def test_a_fault_that_was_looked_for_is_told(tmp_path):
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
 @pytest.mark.parametrize("uneven", [0.0, 0.3, 1.0])
 def test_uneven_batches_keep_their_total(world, uneven):
-    shares = [Law(uneven=uneven).share(7, rank, world) for rank in range(world)]
+    shares = [Law(uneven=uneven).rank_samples(7, rank, world) for rank in range(world)]
     assert sum(shares) == 7 * world
     assert shares == sorted(shares)
     assert min(shares) >= 0

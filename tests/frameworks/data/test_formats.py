@@ -261,7 +261,7 @@ def test_bytes_of_a_batch_are_not_taken_for_pointers(tmp_path):
     [
         (pickle.dumps({b"data": Evil(), b"labels": []}), r"posix\.system is not allowed"),
         (pickle.dumps({b"data": io.BytesIO(), b"labels": []}), r"_io\.BytesIO is not allowed"),
-        (pickle.dumps([1, 2]), "a list is not a table"),
+        (pickle.dumps([1, 2]), "a list is not a dictionary"),
         (pickle.dumps({b"data": np.zeros((1, 3), np.uint8), b"labels": [1]}), "for 1 labels"),
         (pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}), "labels from 10"),
         (pickle.dumps({b"labels": [1]}), "'data'"),
@@ -284,8 +284,8 @@ def test_bytes_of_a_batch_are_not_taken_for_pointers(tmp_path):
             ),
             "its labels are not whole numbers",
         ),
-        (pickle.dumps({(1, 2): 3}), "keys that are no text"),
-        (b"\x80\x04" + b"]" * 300_000 + b"a" * 299_999 + b".", "a list is not a table"),
+        (pickle.dumps({(1, 2): 3}), "its keys are not text"),
+        (b"\x80\x04" + b"]" * 300_000 + b"a" * 299_999 + b".", "a list is not a dictionary"),
         (b"cnumpy\ndtype\n(Vu1\nVu1\nVu1\nVu1\ntR(I1\ntb.", "."),
     ],
 )
@@ -480,8 +480,8 @@ def test_numpy_files_and_texts_are_tokens_too(tmp_path):
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("t.bin", b"abc", "3 bytes are no uint16"),
-        ("t.npy", b"junk that is no array", "does not begin as arrays of numpy do"),
+        ("t.bin", b"abc", "3 bytes are not a multiple of 2"),
+        ("t.npy", b"junk that is no array", "does not begin as a numpy file does"),
         ("t.bin", b"", "it is empty"),
         ("t.npy", np.zeros(3), "float64"),
         ("t.npy", np.zeros((2, 2), int), r"shape \(2, 2\)"),

@@ -40,13 +40,14 @@ def test_classes_and_files_are_in_the_order_of_their_names(plain):
     assert names(listing.train) == [*files, "train/bee/b1.jpeg", "train/bee/b2.JPG"]
     assert listing.train.labels.tolist() == [0, 0, 0, 1, 1]
     assert listing.path(listing.train, 4) == str(plain / "train/bee/b2.JPG")
-    assert len(listing.validation) == 5 and not listing.cut
+    assert len(listing.validation) == 5 and not listing.val_split_from_train
 
 
 def test_a_listing_survives_as_bytes(plain):
     listing = Listing.of(plain)
     for copy in (Listing.from_bytes(listing.to_bytes()), pickle.loads(pickle.dumps(listing))):
-        assert (copy.root, copy.classes, copy.cut) == (listing.root, listing.classes, False)
+        assert (copy.root, copy.classes) == (listing.root, listing.classes)
+        assert not copy.val_split_from_train
         for ours, theirs in ((listing.train, copy.train), (listing.validation, copy.validation)):
             assert names(ours) == names(theirs)
             assert ours.labels.tolist() == theirs.labels.tolist()
@@ -87,7 +88,7 @@ def test_validation_may_have_its_long_name_and_test_is_never_read(plain):
 def test_without_a_val_folder_every_fifth_image_validates(tmp_path):
     empty_files(tmp_path / "train" / "a", [f"{n}.jpg" for n in range(10)])
     listing = Listing.of(tmp_path)
-    assert listing.cut
+    assert listing.val_split_from_train
     assert names(listing.validation) == ["train/a/4.jpg", "train/a/9.jpg"]
     assert len(listing.train) == 8
 

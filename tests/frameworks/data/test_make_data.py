@@ -112,7 +112,7 @@ def test_a_likeness_is_as_large_as_what_it_is_like(tmp_path, like, train, held):
 
 
 def test_the_lab_and_the_worker_know_the_same_likenesses():
-    assert sorted(datasets.PRESETS) == sorted(making.LIKE)
+    assert sorted(datasets.PRESETS) == sorted(making.SIZES_LIKE)
 
 
 def test_a_part_of_a_folder_is_drawn_by_the_seed(tmp_path):
@@ -300,8 +300,8 @@ def test_check_names_broken_files_and_notes_what_is_odd(odd):
     assert found["counts"]["train"] == {"ant": 6, "bee": 3, "cat": 3}
     assert found["notes"] == [
         "classes without a validation image: cat (1)",
-        "images have 2 sizes: each is cut to a square",
-        "images that are not RGB, and are converted to it: 3",
+        "images have 2 sizes and are cropped to squares",
+        "images that are not RGB and will be converted: 3",
     ]
 
 

@@ -124,8 +124,8 @@ def test_the_log_tells_what_happened_once_in_plain_lines(equal_batches):
 def test_the_log_counts_the_samples_of_all_ranks(capsys):
     ragged = Outline(epochs=1, steps=2, samples=13, seen=7, together=13)
     log = Log(None, 0.0)
-    log.outline(a_run(topology="1x2"), SimpleNamespace(outline=ragged), 0)
-    log.epoch(0, [], None, (7, 0.1), 0.0)
+    log.print_outline(a_run(topology="1x2"), SimpleNamespace(outline=ragged), 0)
+    log.print_epoch(0, [], None, (7, 0.1), 0.0)
     assert "epoch 1  130.0 samples/s" in capsys.readouterr().out
 
 

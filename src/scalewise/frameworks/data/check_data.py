@@ -20,7 +20,7 @@ from scalewise.frameworks.data.image_folder import (
     list_classes,
 )
 from scalewise.frameworks.data.process_pool import Progress, map_unordered
-from scalewise.frameworks.data_source import LENGTH, kind_of
+from scalewise.frameworks.data_source import DEFAULT_LENGTH, kind_of
 from scalewise.probe.environment import usable_cores
 
 if TYPE_CHECKING:  # It needs Pillow, which only image folders do.
@@ -43,12 +43,12 @@ class Findings:
     sizes: dict[str, int] = field(default_factory=dict)
     """Images per size (WIDTHxHEIGHT)."""
     modes: dict[str, int] = field(default_factory=dict)
+    """Images per Pillow mode, such as RGB."""
     formats: dict[str, int] = field(default_factory=dict)
     problems: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def problem(self, problem: str, path: str = "") -> None:
-        """Add a problem and the file it is about."""
+    def add_problem(self, problem: str, path: str = "") -> None:
         self.problems.append({"path": printable(path), "problem": problem})
 
 
@@ -61,7 +61,7 @@ def check_data_set(
     try:
         CHECKS[kind](folder, findings, progress, processes or usable_cores() or 1)
     except ScalewiseError as error:
-        findings.problem(str(error), error.path if isinstance(error, Broken) else "")
+        findings.add_problem(str(error), error.path if isinstance(error, Broken) else "")
     return asdict(findings)
 
 
@@ -84,40 +84,40 @@ def _check_images(folder: Path, findings: Findings, progress: Progress, processe
         done += sum(chunk_headers.values()) + len(chunk_broken)
         progress(done, len(paths))
     for path, problem in sorted(broken):
-        findings.problem(problem, path)
+        findings.add_problem(problem, path)
     findings.formats = _tally((name, count) for (name, _, _), count in headers.items())
     findings.modes = _tally((mode, count) for (_, mode, _), count in headers.items())
     findings.sizes = _tally((f"{w}x{h}", count) for (_, _, (w, h)), count in headers.items())
     if len(findings.sizes) > 1:
-        findings.notes.append(f"images have {len(findings.sizes)} sizes: each is cut to a square")
+        findings.notes.append(f"images have {len(findings.sizes)} sizes and are cropped to squares")
     if other := sum(count for mode, count in findings.modes.items() if mode != "RGB"):
-        findings.notes.append(f"images that are not RGB, and are converted to it: {other:,}")
+        findings.notes.append(f"images that are not RGB and will be converted: {other:,}")
 
 
 def _list_folder(folder: Path, findings: Findings) -> Listing | None:
-    """List an image folder and report on its classes; None if it cannot be trained on."""
+    """List an image folder and add findings about its classes; None if it cannot be trained on."""
     root = str(folder)
     try:
         classes, files = list_classes(root, "train")
         empty = [name for name, names in zip(classes, files) if not names]
         for name in empty:
             path = f"{root}/train/{name}"
-            findings.problem(f"class {printable(name)} has no image in train", path)
+            findings.add_problem(f"class {printable(name)} has no image in train", path)
         if empty:
             counts = {printable(name): len(names) for name, names in zip(classes, files)}
             findings.counts["train"] = counts
             return None
         listing = Listing.of(folder)
     except SpecError as error:
-        findings.problem(str(error))
+        findings.add_problem(str(error))
         return None
     findings.notes += _layout_notes(root, listing)
-    if listing.cut:
-        findings.notes.append("there is no val folder: every fifth image of train validates")
+    if listing.val_split_from_train:
+        findings.notes.append("no val folder: every fifth training image is used for validation")
     else:
         counts = _class_counts(classes, listing.validation.labels)
-        if lacking := [name for name, count in counts.items() if not count]:
-            findings.notes.append(f"classes without a validation image: {_first_names(lacking)}")
+        if empty := [name for name, count in counts.items() if not count]:
+            findings.notes.append(f"classes without a validation image: {_first_names(empty)}")
     return listing
 
 
@@ -143,7 +143,7 @@ def _layout_notes(root: str, listing: Listing) -> list[str]:
 def _unread_files(
     root: str, parts: Sequence[str], listing: Listing
 ) -> tuple[list[str], Counter[str]]:
-    """Return images that no split lists, and how many other files there are of each ending."""
+    """Return the images that no split lists, and the number of other files by ending."""
     listed = {listing.validation.name(n) for n in range(len(listing.validation))}
     stray: list[str] = []
     endings: Counter[str] = Counter()
@@ -157,6 +157,7 @@ def _unread_files(
                     continue
                 if ending not in ENDINGS:
                     endings[ending or "none"] += 1
+                # Train lists all images in class folders; val may list those in a file only.
                 elif folder == part or (part != "train" and f"{folder}/{name}" not in listed):
                     stray.append(f"{folder}/{name}")
     return stray, endings
@@ -169,10 +170,10 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def _check_classes(findings: Findings) -> None:
-    """Report classes that are only in the validation split, or in none."""
+    """Add findings about classes that are only in the validation split, or in no split."""
     train, validation = findings.counts["train"], findings.counts["validation"]
-    for name in (name for name, count in train.items() if not count and validation[name]):
-        findings.problem(f"class {name} is in validation and not in train")
+    for name in [name for name, count in train.items() if not count and validation[name]]:
+        findings.add_problem(f"class {name} is in validation and not in train")
     if empty := [name for name, count in train.items() if not count and not validation[name]]:
         findings.notes.append(f"classes without an image: {_first_names(empty)}")
 
@@ -215,7 +216,7 @@ def _check_packed(folder: Path, findings: Findings, progress: Progress, processe
         for number, problem in map_unordered(rows.check_block, range(len(blocks)), processes):
             if problem:
                 file, _ = rows.layout.locate(blocks[number].start)
-                findings.problem(problem, f"{folder}/{file}")
+                findings.add_problem(problem, f"{folder}/{file}")
             done += len(blocks[number])
             progress(done, total)
 
@@ -249,7 +250,7 @@ def _check_tokens(folder: Path, findings: Findings, progress: Progress, processe
             low, high = tokens.token_range(stream)
             findings.notes.append(f"{name}: {stream.dtype.name}, tokens from {low} to {high}")
     try:
-        tokens.refuse_short(folder, LENGTH)
+        tokens.refuse_short(folder, DEFAULT_LENGTH)
     except SpecError as error:
         findings.notes.append(f"{error}, the default length")
 

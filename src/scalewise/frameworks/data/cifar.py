@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as published: pickles, from which only arrays and values are allowed."""
+"""CIFAR-10 and CIFAR-100 as published: pickles, which may only hold arrays and plain values."""
 
 import io
 import pickle
@@ -110,17 +110,17 @@ def _read_batch(path: Path, version: Version) -> tuple[Any, Any]:
     """Return a file's images, as count × height × width × channels, and their labels."""
     values = _unpickle(path)
     try:
-        rows, numbers = values["data"], values[version.labels_key]
+        rows, raw_labels = values["data"], values[version.labels_key]
         if not isinstance(rows, np.ndarray):
             raise ValueError(f"its data is a {type(rows).__name__}, not an array")
-        # Nested lists in a pickle can be far larger than their file.
-        if not isinstance(numbers, np.ndarray) and {*map(type, numbers)} - {int}:
+        # Refused before numpy expands them: nested lists can be far larger than their file.
+        if not isinstance(raw_labels, np.ndarray) and {*map(type, raw_labels)} - {int}:
             raise ValueError(f"its {version.labels_key} are not whole numbers")
-        labels = np.asarray(numbers, dtype=np.int64)
+        labels = np.asarray(raw_labels, dtype=np.int64)
         if rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * EDGE * EDGE):
-            raise ValueError(f"{rows.dtype} of {rows.shape} for {len(labels)} labels")
+            raise ValueError(f"its data is {rows.dtype} of {rows.shape} for {len(labels)} labels")
         if len(labels) and not 0 <= labels.min() <= labels.max() < version.classes:
-            raise ValueError(f"labels from {labels.min()} to {labels.max()}")
+            raise ValueError(f"it has labels from {labels.min()} to {labels.max()}")
     except KeyError as missing:
         raise _broken_batch(path, f"it has no {missing}") from missing
     except (TypeError, ValueError, OverflowError) as error:
@@ -143,7 +143,7 @@ def _read_class_names(root: Path, version: Version) -> tuple[str, ...]:
 
 
 def _as_text(value: Any) -> str:
-    """Return text as Python 3 has it: Python 2 pickled it as bytes."""
+    """Return text as str: Python 2 pickled it as bytes."""
     return value.decode("latin1") if isinstance(value, bytes) else str(value)
 
 
@@ -157,11 +157,11 @@ def _unpickle(path: Path) -> dict[str, Any]:
     try:
         values = RestrictedUnpickler(io.BytesIO(content), ALLOWED, encoding="bytes").load()
         if not isinstance(values, dict):
-            raise ValueError(f"a {type(values).__name__} is not a table")
+            raise ValueError(f"a {type(values).__name__} is not a dictionary")
         if {*map(type, values)} - {str, bytes}:
-            raise ValueError("it has keys that are no text")
+            raise ValueError("its keys are not text")
     except Exception as error:  # A damaged pickle can raise any exception.
-        raise _broken_batch(path, f"no pickle of one ({describe_failure(error)})") from error
+        raise _broken_batch(path, f"it cannot be unpickled ({describe_failure(error)})") from error
     return {
         _as_text(key): value.values if isinstance(value, _Array) else value
         for key, value in values.items()
@@ -173,7 +173,7 @@ def _broken_batch(path: Path, problem: str) -> Broken:
 
 
 class _ArrayType:
-    """The dtype of an array in a pickle: in an object dtype, bytes would be used as pointers."""
+    """The dtype of an array in a pickle. Object dtypes are refused: they make bytes pointers."""
 
     def __init__(self, code: str | bytes, *_: Any) -> None:
         text = _as_text(code)
@@ -187,7 +187,7 @@ class _ArrayType:
 
 
 class _Array:
-    """An array in a pickle; protocols up to 4 make it empty and fill it in ``__setstate__``."""
+    """An array in a pickle; protocols up to 4 create it empty and fill it in ``__setstate__``."""
 
     def __init__(
         self, content: bytes = b"", dtype: Any = None, shape: Any = (), order: Any = "C"
@@ -202,7 +202,7 @@ class _Array:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Return the bytes that Python 3 stores as text in pickle protocols up to 2."""
+    """Return bytes that Python 3 stored as text, as it does in pickle protocols up to 2."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"the encoding {encoding} is not allowed")
     return text.encode("latin1")

@@ -30,7 +30,7 @@ def read_split(folder: Path, split: str) -> tuple[Pixels, Pixels]:
     """Return the images (count × height × width) and the labels of ``train`` or ``validation``."""
     images = read_array(_require_file(folder, f"{split} images"), 3)
     labels = read_array(_require_file(folder, f"{split} labels"), 1)
-    _refuse_counts(folder, split, len(images), len(labels))
+    _refuse_unequal_counts(folder, split, len(images), len(labels))
     return images, labels
 
 
@@ -39,7 +39,7 @@ def image_size(folder: Path, split: str) -> tuple[int, int]:
     paths = {name: _require_file(folder, name) for name in FILES}
     (count, height, width), _ = _read_file(paths[f"{split} images"], 3, header_only=True)
     (labels,), _ = _read_file(paths[f"{split} labels"], 1, header_only=True)
-    _refuse_counts(folder, split, count, labels)
+    _refuse_unequal_counts(folder, split, count, labels)
     return height, width
 
 
@@ -49,7 +49,7 @@ def read_array(path: Path, dimensions: int) -> Pixels:
     return np.frombuffer(content, np.uint8).reshape(sizes)
 
 
-def _refuse_counts(folder: Path, split: str, images: int, labels: int) -> None:
+def _refuse_unequal_counts(folder: Path, split: str, images: int, labels: int) -> None:
     """Refuse a split whose images and labels differ in number, and an empty one."""
     if images != labels or not labels:
         raise SpecError(
@@ -79,10 +79,10 @@ def _read_file(
         if len(header) < 4 + 4 * dimensions:
             raise ValueError(f"it ends after {len(header)} bytes")
         magic, *sizes = struct.unpack(f">{1 + dimensions}I", header)
-        if magic != 0x0800 + dimensions:
-            raise ValueError(f"magic number {magic:#x}")
+        if magic != 0x0800 + dimensions:  # 0x08 stands for unsigned bytes.
+            raise ValueError(f"its magic number is {magic:#x}")
         if 0 in sizes[1:]:
-            raise ValueError(f"images of {sizes[2]}x{sizes[1]}")
+            raise ValueError(f"its images are {sizes[2]}x{sizes[1]}")
         if not header_only and len(content) != math.prod(sizes):
             raise ValueError(f"it has {len(content):,} of {math.prod(sizes):,} bytes")
     except (OSError, EOFError, zlib.error, ValueError) as error:

@@ -1,6 +1,6 @@
 """List an image folder: ``train/`` and ``val/``, one folder per class.
 
-A shared file system gets one request per folder, none per image. One rank lists for all.
+A shared file system gets one request per folder, none per image. One rank lists for all ranks.
 """
 
 import errno
@@ -19,11 +19,11 @@ from scalewise.frameworks.data import Labels, printable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 VALIDATION = ("val", "validation")
-"""Names of the validation folder, the first that exists is used. ``test/`` is never read."""
+"""Names of the validation folder; the first that exists is used. ``test/`` is never read."""
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet keeps all validation images in one folder, and their classes in this file."""
 HELD_OUT = 5
-"""Every fifth training image validates where there is no validation folder."""
+"""Without a validation folder, every fifth training image is used for validation."""
 
 
 class Split:
@@ -55,7 +55,6 @@ class Split:
         return Split, (self.names, self.labels)
 
     def name(self, index: int) -> str:
-        """Return a file's path relative to the data folder."""
         start, end = self._starts[index], self._starts[index + 1]
         return os.fsdecode(self.names[start : end - 1])
 
@@ -72,38 +71,38 @@ class Listing:
     classes: tuple[str, ...]
     train: Split
     validation: Split
-    cut: bool
-    """Whether the validation split is cut from the training images, for want of a val folder."""
+    val_split_from_train: bool
+    """Whether validation images are taken from train, because there is no val folder."""
 
     @classmethod
     def of(cls, folder: Path | str) -> "Listing":
         """List a folder; refuse one that cannot be trained on."""
         root = os.fspath(folder)
         classes, files = list_classes(root, "train")
-        for name in (name for name, class_files in zip(classes, files) if not class_files):
-            raise SpecError(
-                f"class {printable(name)} has no image in {printable(root)}/train",
-                hint=f"remove the folder, or put images into it: {', '.join(ENDINGS)}",
-            )
+        for name, class_files in zip(classes, files):
+            if not class_files:
+                raise SpecError(
+                    f"class {printable(name)} has no image in {printable(root)}/train",
+                    hint=f"remove the folder, or put images into it: {', '.join(ENDINGS)}",
+                )
         train = Split.of_classes(files)
         validation = _list_validation(root, classes)
         # Ranks that receive the listing may have another working directory.
         absolute = os.path.abspath(root)
         if validation is not None:
-            return cls(absolute, classes, train, validation, cut=False)
+            return cls(absolute, classes, train, validation, val_split_from_train=False)
         if len(train) < HELD_OUT:
             raise SpecError(
                 f"{printable(root)} has no val folder, and {len(train)} images are too few to hold "
                 "some back",
                 hint=f"add {printable(root)}/val with the same class folders",
             )
-        validates = np.arange(len(train)) % HELD_OUT == HELD_OUT - 1
-        validation = train.select(np.flatnonzero(validates).tolist())
-        train = train.select(np.flatnonzero(~validates).tolist())
-        return cls(absolute, classes, train, validation, cut=True)
+        is_validation = np.arange(len(train)) % HELD_OUT == HELD_OUT - 1
+        validation = train.select(np.flatnonzero(is_validation).tolist())
+        train = train.select(np.flatnonzero(~is_validation).tolist())
+        return cls(absolute, classes, train, validation, val_split_from_train=True)
 
     def path(self, split: Split, index: int) -> str:
-        """Return the path of a file of one of the splits."""
         return os.path.join(self.root, split.name(index))
 
     def to_bytes(self) -> bytes:
@@ -172,7 +171,7 @@ def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
     if not len(split):
         raise SpecError(
             f"{printable(root)}/{part} has no images",
-            hint="remove the folder, and every fifth training image validates",
+            hint="remove the folder: then every fifth training image is used for validation",
         )
     return split
 
@@ -188,7 +187,7 @@ def _list_annotated(root: str, part: str, classes: Sequence[str]) -> Split:
     except OSError as error:
         raise SpecError(f"cannot read {printable(path)}: {error.strerror}") from error
     for line in filter(str.strip, lines):
-        name, class_name = (*line.split("\t", 2), "")[:2]
+        name, class_name = (*line.split("\t", 2), "")[:2]  # Columns 3 to 6 are a bounding box.
         label = label_of_class.get(class_name)
         if label is None:
             raise SpecError(
@@ -226,7 +225,7 @@ def _walk(root: str, top: str, link_parents: tuple[str, ...]) -> Iterator[tuple[
     names, folders = [], []
     path = os.path.join(root, top)
     try:
-        with os.scandir(path) as entries:  # It knows folders; only links cost another request.
+        with os.scandir(path) as entries:  # Entries know their type; only links cost a request.
             for entry in entries:
                 name = entry.name
                 if name.startswith("."):
@@ -245,7 +244,7 @@ def _walk(root: str, top: str, link_parents: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry is a folder or a link to one; a link to itself is not."""
+    """Return whether an entry is a folder or a link to one; False for a link to itself."""
     try:
         return entry.is_dir()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Build an image folder of one size, or packed images, in ``TO.draft``; rename a complete one."""
+"""Build an image folder or packed images in ``TO.draft``; rename it when it is complete."""
 
 import json
 import os
@@ -29,10 +29,10 @@ CHUNK_IMAGES = 64
 PATTERN_EDGE, NOISE_EDGE = 6, 24
 """Points along each side of a synthetic class's pattern, and of the noise over it."""
 MAX_SYNTHETIC_IMAGES = 10_000_000
-"""A hundred times Tiny ImageNet: all images are planned in memory before the first is written."""
-LIKE = {"tiny-224": (200, 100_000), "micro-224": (200, 12_000)}
+"""A hundred times Tiny ImageNet. More would not fit: the plan of all images is in memory."""
+SIZES_LIKE = {"tiny-224": (200, 100_000), "micro-224": (200, 12_000)}
 """Classes and training images of known data sets. tiny-224 is Tiny ImageNet. micro-224 is a subset
-of it whose size is not published: 12,000 follows from its published times and throughputs.
+of it with unpublished size: 12,000 images follow from its published times and throughputs.
 """
 
 
@@ -43,9 +43,10 @@ class Recipe:
     to: Path
     edge: int = 224
     like: str | None = None
+    """A name in ``SIZES_LIKE``, for defaults of ``images`` and ``classes``."""
     source: Path | None = None
     images: int | None = None
-    """Training images in total, evenly from the classes; a tenth as many validate."""
+    """Training images in total, evenly from the classes; a tenth as many are for validation."""
     classes: int | None = None
     seed: int = 0
     packed: bool = False
@@ -101,7 +102,7 @@ def make_data_set(
 
 def plan_images(recipe: Recipe) -> Plan:
     """Return every image that a recipe calls for."""
-    like_classes, like_images = LIKE.get(recipe.like or "", (None, None))
+    like_classes, like_images = SIZES_LIKE.get(recipe.like or "", (None, None))
     classes, images = recipe.classes or like_classes, recipe.images or like_images
     if recipe.source is not None:
         if (kind := kind_of(recipe.source)) != "images":
@@ -129,7 +130,7 @@ def plan_images(recipe: Recipe) -> Plan:
             for label, share in enumerate(_even_shares(count, classes))
             for n in range(share)
         ]
-        # Validation numbers begin beyond those of training: these must be other images.
+        # Validation images get other numbers, so that they differ from the training images.
         for split, count, first in (("train", images, 0), ("validation", validation, images))
     }
     return Plan(tuple(f"class-{n:04d}" for n in range(classes)), splits)
@@ -177,13 +178,13 @@ def _plan_from_folder(listing: Listing, classes: int | None, images: int | None,
 def _draw_images(
     listing: Listing, split: Split, classes: int, images: int | None, seed: Sequence[int]
 ) -> list[Item]:
-    """Return images of each class that has any, in even shares; all if ``images`` is None."""
+    """Return ``images`` images, evenly from the classes that have any; all if it is None."""
     rng = np.random.default_rng(seed)
     indices_of_class = [np.flatnonzero(split.labels == label) for label in range(classes)]
-    filled = [label for label, indices in enumerate(indices_of_class) if len(indices)]
+    nonempty = [label for label, indices in enumerate(indices_of_class) if len(indices)]
     shares = {}
-    if images is not None and filled:
-        shares = dict(zip(filled, _even_shares(images, len(filled))))
+    if images is not None and nonempty:
+        shares = dict(zip(nonempty, _even_shares(images, len(nonempty))))
     items = []
     for label, indices in enumerate(indices_of_class):
         share = shares.get(label, len(indices))
@@ -237,6 +238,7 @@ def _write_images(draft: Path, edge: int, seed: int, files: Sequence[tuple[Item,
     """Write some images and return how many; a JPEG of the right size is copied unchanged."""
     for (label, number, path), name in files:
         target = os.path.join(draft, name)
+        # A file that is only copied is decoded too, which refuses a broken one.
         pixels = decode_image(path, edge) if path else synthetic_image(seed, label, number, edge)
         if path and read_header(path) == Header("JPEG", "RGB", (edge, edge)):
             shutil.copyfile(path, target)
@@ -271,7 +273,7 @@ def _write_packed(
             checksums[number] = checksum
             done += len(layout.blocks[number])
             progress(done, plan.total)
-        index[split] = packed.index_of(layout, [label for label, _, _ in items], checksums)
+        index[split] = packed.index_entry(layout, [label for label, _, _ in items], checksums)
     (draft / packed.INDEX).write_text(json.dumps(index), encoding="utf-8")
 
 
@@ -292,6 +294,7 @@ def _write_rows(
 def synthetic_image(seed: int, label: int, number: int, edge: int) -> Pixels:
     """Return an RGB image: one pattern per class plus noise; equal arguments give equal images."""
     pattern = np.random.default_rng([seed, label])
+    # Not ``number``: numpy ignores a trailing 0, and image 0 would get the pattern's generator.
     noise = np.random.default_rng([seed, label, number + 1])
     mixed = 0.6 * _smooth(pattern, PATTERN_EDGE, edge) + 0.4 * _smooth(noise, NOISE_EDGE, edge)
     return mixed.astype(np.uint8)

@@ -5,8 +5,8 @@ a checksum per block of images. Rows have the order of the image folder, so a se
 batches from both. A shuffled epoch reads rows of ``edge² × 3`` bytes (147 KiB at 224²) in random
 order: slow on file systems that are only fast with large requests.
 
-``pread`` of a 224² row takes 27 µs of a core from the page cache; a memory map takes 21 µs if
-touched before, else 34 µs, and kills the process with SIGBUS if the file is truncated.
+Rows are read with ``pread``, 27 µs of a core for 224² in the page cache. A memory map takes 21 µs
+if touched before, else 34 µs, and kills the process with SIGBUS if the file is truncated.
 """
 
 import json
@@ -35,7 +35,7 @@ REMAKE_HINT = "make it again: scalewise data make TO --packed --from FOLDER"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The order of rows of one size in files."""
+    """How the images of a split, rows of one size, are divided into files and blocks."""
 
     edge: int
     count: int
@@ -43,12 +43,10 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of an image."""
         return self.edge * self.edge * 3
 
     @property
     def block_images(self) -> int:
-        """Images per block."""
         return max(1, BLOCK_BYTES // self.row_bytes)
 
     @property
@@ -83,7 +81,7 @@ def checksum(rows: Pixels) -> str:
 
 
 def write_block(folder: Path, layout: Layout, block: range, rows: Pixels) -> str:
-    """Write a block into its file and return its checksum; blocks may come in any order."""
+    """Write a block into its file and return its checksum; blocks may be written in any order."""
     name, offset = layout.locate(block.start)
     file = os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
@@ -96,7 +94,7 @@ def write_block(folder: Path, layout: Layout, block: range, rows: Pixels) -> str
     return checksum(rows)
 
 
-def index_of(layout: Layout, labels: Sequence[int], checksums: Sequence[str]) -> dict[str, Any]:
+def index_entry(layout: Layout, labels: Sequence[int], checksums: Sequence[str]) -> dict[str, Any]:
     """Return the entry of a split in the index."""
     return {
         "labels": list(labels),
@@ -125,7 +123,7 @@ class Rows:
         images = np.empty((len(indices), edge, edge, 3), np.uint8) if out is None else out
         for row, index in zip(images, indices):
             name, offset = self.layout.locate(int(index))
-            size = os.preadv(self._file(name), [row.data.cast("B")], offset)
+            size = os.preadv(self._descriptor(name), [row.data.cast("B")], offset)
             if size != self.layout.row_bytes:
                 raise self._broken_file(name, f"image {index} ends after {size} bytes")
         return images
@@ -142,12 +140,11 @@ class Rows:
         return str(self._broken_file(self.layout.locate(images.start)[0], problem))
 
     def close(self) -> None:
-        """Close the files that are open."""
         for file in self._descriptors.values():
             os.close(file)
         self._descriptors.clear()
 
-    def refuse_sizes(self) -> None:
+    def refuse_wrong_sizes(self) -> None:
         """Refuse files that are missing, or not as long as the layout says."""
         for name, size in self.layout.files:
             try:
@@ -157,8 +154,8 @@ class Rows:
             if actual != size:
                 raise self._broken_file(name, f"it has {actual:,} bytes instead of {size:,}")
 
-    def _file(self, name: str) -> int:
-        # A forked process opens its own files, and closes only those.
+    def _descriptor(self, name: str) -> int:
+        """Return the descriptor of an open file. A forked process opens its own files."""
         if self._owner != os.getpid():
             self._descriptors, self._owner = {}, os.getpid()
         if name not in self._descriptors:
@@ -171,7 +168,7 @@ class Rows:
     def _broken_file(self, name: str, problem: str) -> Broken:
         return broken(f"{self.folder}/{name}", f"is not complete: {problem}", REMAKE_HINT)
 
-    # Only these travel to a worker process: descriptors are not valid there.
+    # Only these are pickled for a worker process: descriptors are not valid there.
     def __getstate__(self) -> tuple[Any, ...]:
         return self.folder, self.layout, self.labels, self.checksums
 
@@ -200,7 +197,7 @@ class Packed:
             if type(edge) is not int or edge < 1:
                 raise ValueError(f"edge {edge!r}")
             if not _is_text_list(classes):
-                raise ValueError("its classes are no names")
+                raise ValueError("its classes are not a list of names")
             splits = [_open_rows(root, edge, len(classes), name, index[name]) for name in SPLITS]
         except KeyError as missing:
             raise _damaged_index(path, f"it has no {missing}") from missing
@@ -242,10 +239,10 @@ def _damaged_index(path: Path, problem: str) -> Broken:
 def _open_rows(root: str, edge: int, classes: int, split: str, entry: Any) -> Rows:
     """Return the rows of a split from its entry in the index; refuse what does not fit."""
     if not isinstance(entry, dict):
-        raise ValueError(f"{split} is no table")
+        raise ValueError(f"{split} is not a JSON object")
     labels = np.asarray(entry["labels"])
     if labels.ndim != 1 or labels.dtype.kind != "i":
-        raise ValueError(f"the labels of {split} are no row of whole numbers")
+        raise ValueError(f"the labels of {split} are not a list of whole numbers")
     if not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(
             f"{split} has labels from {labels.min()} to {labels.max()}, for {classes} classes"
@@ -255,9 +252,9 @@ def _open_rows(root: str, edge: int, classes: int, split: str, entry: Any) -> Ro
         raise ValueError(f"the files of {split} are not those of {len(labels)} images")
     checksums = entry["checksums"]
     if not _is_text_list(checksums):
-        raise ValueError(f"the checksums of {split} are no text")
+        raise ValueError(f"the checksums of {split} are not a list of text")
     if len(checksums) != len(layout.blocks) or entry["block"] != layout.block_images:
-        raise ValueError(f"{split} has {len(checksums)} checksums")
+        raise ValueError(f"{split} has {len(checksums)} checksums, which do not fit its blocks")
     rows = Rows(root, layout, labels.astype(np.int32), checksums)
-    rows.refuse_sizes()
+    rows.refuse_wrong_sizes()
     return rows

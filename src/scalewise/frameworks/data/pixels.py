@@ -34,11 +34,11 @@ Origin = Path | str | bytes
 """The path of an image, or its content."""
 
 OTHER_FORMATS = ("BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF")
-"""Formats read besides JPEG, PNG and WebP; not EPS, a program that Ghostscript would run."""
+"""Formats read besides JPEG, PNG and WebP. EPS is excluded: Pillow would run it as a program."""
 MAX_PIXELS = 178_956_970
 """A larger image is refused as a decompression bomb: Pillow's own limit."""
 FAST_DCT_RATIO = 1.5
-"""A JPEG that is shrunk by at least this factor is decoded with the fast, less precise DCT."""
+"""A JPEG that is shrunk by at least this factor uses the fast DCT: resizing averages its errors."""
 CROP_TRIES = 10
 """Draws of a random crop before the centre crop is used instead."""
 
@@ -57,6 +57,7 @@ class Crop:
 
     def draw(self, epoch: int, index: int, size: tuple[int, int]) -> tuple[Box, bool]:
         """Return the box in an image of this width and height, and whether to flip it."""
+        # The shifts keep the three numbers apart: an index needs less than 48 bits.
         rng = random.Random((self.seed << 80) ^ (epoch << 48) ^ index)
         width, height = size
         flipped = rng.random() < self.flip
@@ -158,7 +159,7 @@ def _open_image(source: Origin) -> ImageFile.ImageFile:
         image = _open_format(start, file)
         image._exclusive_fp = True  # So that closing the image closes the file.
         if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"{image.width} × {image.height} pixels, as decompression bombs have")
+            raise ValueError(f"{image.width} × {image.height} pixels are too many to decode")
     except BaseException:
         file.close()
         raise
@@ -199,20 +200,18 @@ def _decode(image: ImageFile.ImageFile, box: Box, edge: int, out: Pixels) -> Non
 
 
 def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
-    """Make Pillow decode a JPEG at 1/2, 1/4 or 1/8 size where that is enough; return the new box.
-
-    If it is resized after that, the errors of the fast DCT are averaged away.
-    """
+    """Make Pillow decode a JPEG at 1/2, 1/4 or 1/8 size if that is enough; return the new box."""
     width, height = image.size
     box_width, box_height = box[2] - box[0], box[3] - box[1]
+    # The size of the entire image at which the box still has ``edge`` pixels, rounded up.
     needed = int(-(-width * edge // box_width)), int(-(-height * edge // box_height))
     draft = image.draft(None, needed)
     if draft is None:
         return box
-    # Pillow rounds a side that does not divide up: its last pixel lies partly outside the image.
+    # ``draft[1]`` is the image's box in the new pixels; it may end inside the last of them.
     scale = draft[1][2] / width
     if min(box_width, box_height) * scale >= FAST_DCT_RATIO * edge:
-        image.decoderconfig = (image.decoderconfig[0], 1)
+        image.decoderconfig = (image.decoderconfig[0], 1)  # 1 selects the fast DCT.
     return box[0] * scale, box[1] * scale, box[2] * scale, box[3] * scale
 
 

@@ -1,6 +1,6 @@
 """Map a function over items in spawned processes; an idle process gets the next item.
 
-They exit when their pipe is closed, so they do not outlive the parent, however it ends.
+Processes exit when their pipe is closed, so they do not outlive the parent even if it is killed.
 """
 
 import signal
@@ -26,7 +26,7 @@ def map_unordered(
         for index, item in enumerate(items):
             yield index, function(item)
         return
-    busy: dict[Connection, int] = {}
+    busy: dict[Connection, int] = {}  # The index of the item that each busy process works on.
     pending = iter(range(len(items)))
     workers = [_start_worker(function) for _ in range(min(processes, len(items)))]
     complete = False
@@ -38,10 +38,10 @@ def map_unordered(
             for pipe in [end for end in wait(list(busy)) if isinstance(end, Connection)]:
                 index = busy.pop(pipe)
                 result = _receive(pipe)
-                following = next(pending, None)
-                if following is not None:
-                    busy[pipe] = following
-                    pipe.send(items[following])
+                next_index = next(pending, None)
+                if next_index is not None:
+                    busy[pipe] = next_index
+                    pipe.send(items[next_index])
                 yield index, result
         complete = True
     finally:

@@ -15,7 +15,7 @@ ENDINGS = (".bin", ".npy")
 CHUNK_TOKENS = 2**24
 """Tokens that ``token_range`` reads at a time."""
 MAX_VOCABULARY = 2**24
-"""About sixty times the largest vocabulary in use."""
+"""A larger token means a damaged file: this is sixty times the largest vocabulary in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,17 @@ def open_stream(path: Path) -> Stream:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:
                 if file.read(6) != b"\x93NUMPY":
-                    raise ValueError("it does not begin as arrays of numpy do")
+                    raise ValueError("it does not begin as a numpy file does")
             tokens: Stream = np.load(path, mmap_mode="r", allow_pickle=False)
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-                raise ValueError(f"{tokens.dtype} of shape {tokens.shape} are no tokens")
+                raise ValueError(f"{tokens.dtype} of shape {tokens.shape} is not a row of integers")
         else:
             dtype = np.dtype(np.uint16 if path.suffix.lower() == ".bin" else np.uint8)
             size = path.stat().st_size
             if not size:
                 raise ValueError("it is empty")
             if size % dtype.itemsize:
-                raise ValueError(f"{size} bytes are no {dtype.name}")
+                raise ValueError(f"{size} bytes are not a multiple of {dtype.itemsize}")
             tokens = np.memmap(path, dtype, "r")
     except Exception as error:  # numpy parses the header of a .npy as Python: it may raise anything
         hint = "a .bin holds uint16, a .npy one row of integers; anything else is read as text"
@@ -82,6 +82,7 @@ def open_stream(path: Path) -> Stream:
 def refuse_short(path: Path, length: int) -> None:
     """Refuse files without one sequence of this length for training and one for validation."""
     train, validation = find_files(path) or (path, None)
+    # Without a validation file, validation takes a part of train. The + 1 is the last target.
     for file, sequences in ((train, 1 if validation else 2), (validation, 1)):
         if file and (count := len(open_stream(file))) < sequences * length + 1:
             raise SpecError(

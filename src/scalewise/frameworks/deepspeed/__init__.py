@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, refuse_fields, refuse_older
+from scalewise.frameworks import Refused, Session, installed_version, refuse_fields, refuse_older
 from scalewise.frameworks.torch import ENGINE_UNSUPPORTED, OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.record.write import write_text
@@ -29,11 +29,11 @@ class Deepspeed(OverTorch):
     package = "deepspeed"
 
     def check(self, spec: RunSpec) -> None:
-        version = installed("deepspeed", extra="deepspeed")
+        version = installed_version("deepspeed", extra="deepspeed")
         refuse_older("DeepSpeed", version, OLDEST, hint="pip install --upgrade deepspeed")
         refuse_torch(spec)
-        sharded = {"ema": None} if zero_stage(spec) == 3 else {}
-        refuse_fields(spec, {**ENGINE_UNSUPPORTED, **sharded}, {})
+        stage_unsupported: Refused = {"ema": None} if zero_stage(spec) == 3 else {}
+        refuse_fields(spec, {**ENGINE_UNSUPPORTED, **stage_unsupported}, {})
         refuse_unfit(spec)
         make_config(spec)
 
@@ -44,12 +44,12 @@ class Deepspeed(OverTorch):
 
 
 def zero_stage(spec: RunSpec) -> int:
-    """Return ZeRO's stage: 1 shards optimizer state, 2 gradients too, 3 weights too; 0 is DDP."""
+    """Return ZeRO's stage: 1 shards optimizer state, 2 gradients too, 3 weights too; 0 nothing."""
     return int(spec.strategy.removeprefix("zero"))
 
 
 def make_config(spec: RunSpec) -> dict[str, Any]:
-    """Return DeepSpeed's configuration of a run. The optimizer is not in it: it is PyTorch's."""
+    """Return DeepSpeed's configuration of a run, without the optimizer, which is PyTorch's."""
     offload = spec.options.get("offload", "none")
     check_choice("offload", offload, OFFLOADS)
     zero: dict[str, Any] = {"stage": zero_stage(spec)}

@@ -1,7 +1,7 @@
 """ZeRO by DeepSpeed: its engine wraps the model and does the complete step.
 
 ``backward`` also averages gradients over ranks; ``step`` unscales and clips them, updates this
-rank's shard and gathers the others. PyTorch's collectives show the time spent waiting.
+rank's shard and gathers the others. DeepSpeed calls PyTorch's collectives, where waits are timed.
 """
 
 import logging
@@ -38,7 +38,7 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "
         if weight != 1.0:
             loss = loss * weight
         probe.lap("forward")
-        engine.backward(loss, scale_wrt_gas=False)
+        engine.backward(loss, scale_wrt_gas=False)  # ``weight`` divides by ``accumulate``.
         probe.lap("backward")
         return loss.detach()
 
@@ -89,30 +89,29 @@ class EngineOptimizer:
         return groups
 
     def step(self) -> None:
-        """Do the engine's step."""
         self._engine.step()
 
     def zero_grad(self) -> None:
-        """Do not reset gradients: the engine's step has freed them."""
+        """Do nothing: the engine's step has freed the gradients."""
 
     def state_bytes(self) -> dict[str, int]:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
-        A step frees gradients: theirs are computed, all or (from stage 2 on) this rank's shard.
-        Parameters that a step gathers temporarily are not included.
+        A step frees gradients, so their bytes are computed: of all, or from stage 2 on of this
+        rank's shard. Parameters that a step gathers temporarily are not included.
         """
         params = list(self._engine.module.parameters())
-        inner = self._engine.basic_optimizer
-        updated = optimizer_parameters(inner)
+        base = self._engine.basic_optimizer
+        updated_params = optimizer_parameters(base)
         model_ids = {id(param) for param in params}
         # Copies in 32 bits, or flattened shards, which are not the model's own parameters.
-        copies = {id(p): p for p in (*updated, *inner.state) if id(p) not in model_ids}
-        moments = [value for state in inner.state.values() for value in state.values()]
+        copies = {id(p): p for p in (*updated_params, *base.state) if id(p) not in model_ids}
+        moments = [value for state in base.state.values() for value in state.values()]
         # Stage 3 keeps a shard as ds_tensor, and the full size as ds_numel.
-        sizes = [getattr(p, "ds_numel", p.numel()) * p.element_size() for p in params]
+        full_sizes = [getattr(p, "ds_numel", p.numel()) * p.element_size() for p in params]
         tensors = [value for value in (*copies.values(), *moments) if isinstance(value, Tensor)]
         return {
             "parameters": sum(getattr(param, "ds_tensor", param).nbytes for param in params),
-            "gradients": sum(sizes) // (self._ranks if self._stage > 1 else 1),
+            "gradients": sum(full_sizes) // (self._ranks if self._stage > 1 else 1),
             "optimizer": sum(tensor.nbytes for tensor in tensors),
         }

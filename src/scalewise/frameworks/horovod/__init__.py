@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import which
 
 from scalewise.errors import FrameworkMissing, SpecError
-from scalewise.frameworks import Refused, Session, installed, refuse_fields, refuse_older
+from scalewise.frameworks import Refused, Session, installed_version, refuse_fields, refuse_older
 from scalewise.frameworks.torch import ENGINE_UNSUPPORTED, OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.spec import RunSpec
@@ -30,8 +30,8 @@ class Horovod(OverTorch):
     package = "horovod"
 
     def check(self, spec: RunSpec) -> None:
-        hint = "make horovod, in a checkout of scalewise, builds one"
-        refuse_older("Horovod", installed("horovod", extra="horovod"), OLDEST, hint=hint)
+        hint = "run `make horovod` in a checkout of scalewise to build one"
+        refuse_older("Horovod", installed_version("horovod", extra="horovod"), OLDEST, hint=hint)
         _refuse_unbuilt()
         refuse_torch(spec)
         _refuse_no_horovodrun(spec)
@@ -67,8 +67,8 @@ def _refuse_unbuilt() -> None:
     if not any(next(Path(folder, "torch").glob(EXTENSION), None) for folder in folders or ()):
         raise FrameworkMissing(
             "this Horovod was built without its PyTorch extension",
-            hint="build it where PyTorch is installed, with HOROVOD_WITH_PYTORCH=1: "
-            "make horovod, in a checkout of scalewise, does",
+            hint="build it where PyTorch is installed, with HOROVOD_WITH_PYTORCH=1, or "
+            "run `make horovod` in a checkout of scalewise",
         )
 
 
@@ -78,7 +78,7 @@ def _refuse_no_horovodrun(spec: RunSpec) -> None:
     if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(horovodrun):
         raise FrameworkMissing(
             f"there is no horovodrun beside {sys.executable}",
-            hint='write start = "plain", which does without, or name another Python: '
+            hint='write start = "plain", which does not need it, or name another Python: '
             '[engines] horovod = "envs/horovod/bin/python"',
         )
 
@@ -86,18 +86,18 @@ def _refuse_no_horovodrun(spec: RunSpec) -> None:
 def _refuse_adasum(spec: RunSpec) -> None:
     """Refuse Adasum where it would fail, or silently do something else."""
     world = spec.topology.world
-    if world & (world - 1):
+    if world & (world - 1):  # Not a power of two.
         raise SpecError(
-            f"adasum needs a power of two of ranks, and {spec.topology} has {world}",
-            hint="take 2, 4, 8 … devices",
+            f"adasum needs a number of ranks that is a power of two: {spec.topology} has {world}",
+            hint="use 2, 4, 8 … devices",
         )
     fields = ("clip", "warmup_steps", "warmup_epochs", "schedule")
     refused: Refused = {**dict.fromkeys(fields), "precision": ("fp16",)}
-    reason = "with adasum each rank does its step inside backward, too early for this"
+    reason = "with adasum each rank updates its weights inside backward, too early for this"
     refuse_fields(spec, refused, dict.fromkeys(refused, reason))
     if spec.started_by != "mpirun":
         raise SpecError(
-            f"adasum goes over MPI, and {spec.started_by} starts no ranks of MPI",
+            f"adasum uses MPI, and {spec.started_by} does not start MPI ranks",
             hint='write start = "mpirun"',
         )
     import horovod.torch as hvd
@@ -105,8 +105,8 @@ def _refuse_adasum(spec: RunSpec) -> None:
     if not hvd.mpi_built():
         raise SpecError(
             "adasum needs a Horovod with MPI, and this one was built without",
-            hint="install MPI's headers, for example libopenmpi-dev, and build it anew: make "
-            "horovod, in a checkout of scalewise, does",
+            hint="install MPI's headers, for example libopenmpi-dev, and build Horovod again: "
+            "run `make horovod` in a checkout of scalewise",
         )
 
 
@@ -125,8 +125,8 @@ def _refuse_elastic(spec: RunSpec) -> None:
         )
     if not spec.steps:
         raise SpecError(
-            "with fewer ranks an epoch would have more steps: an elastic run says steps",
-            hint="for example steps = 1000, in place of epochs or samples",
+            "an elastic run needs steps: with fewer ranks an epoch would have more of them",
+            hint="for example steps = 1000, instead of epochs or samples",
         )
     if spec.ema:
         raise SpecError("ema does not go together with min_np", hint="leave one of them out")

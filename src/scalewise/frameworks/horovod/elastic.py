@@ -2,7 +2,7 @@
 
 Horovod raises an error on them before their weights change. They do a new rendezvous and copy the
 state of the rank that has done most steps. The batch per rank stays, so a step has fewer samples:
-the record says so, and the analysis leaves such a run out.
+the record says so, and analyses exclude such a run.
 """
 
 import socket
@@ -31,7 +31,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[Session]:
 
 
 class Elastic:
-    """A session whose steps are done by the remaining ranks."""
+    """A session that wraps the current one, and replaces it when ranks are lost."""
 
     def __init__(self, first: TorchSession, spec: RunSpec, rank: int, probe: Probe) -> None:
         self._current, self._spec, self._rank, self._probe = first, spec, rank, probe
@@ -42,7 +42,7 @@ class Elastic:
         return getattr(self._current, name)
 
     def step(self, probe: Laps) -> int:
-        """Do one step, again with fewer ranks if some are lost; return this rank's samples."""
+        """Do one step; repeat it with fewer ranks if some are lost. Return this rank's samples."""
         from horovod.common.exceptions import HorovodInternalError
 
         former = self._current
@@ -51,7 +51,7 @@ class Elastic:
         except HorovodInternalError:
             self._continue_with_remaining()
         probe.lap("sync")
-        # Another rank may have completed this step before the loss: then it is done.
+        # If another rank had completed this step, its state was copied: the step is done.
         if self._current.steps_done > former.steps_done:
             return former.step_samples
         return self.step(probe)
@@ -62,7 +62,6 @@ class Elastic:
         return {**self._current.exchange_measurements(), **lost}
 
     def _continue_with_remaining(self) -> None:
-        """Set up the training again with the remaining ranks."""
         import horovod.torch as hvd
 
         former = self._current

@@ -18,14 +18,14 @@ import torch.distributed as dist
 from scalewise.errors import LaunchError
 
 GLOO_VARIABLES = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
-"""Otherwise a Horovod that was built with MPI would use MPI."""
+"""Without these, a Horovod that was built with MPI would use MPI."""
 SIOCGIFADDR = 0x8915
 """Linux's ioctl request for the address of a network interface."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A rank's host and ranks, with Horovod's names."""
+    """A rank's host, and its rank in the run, on the host and across hosts, in Horovod's terms."""
 
     hostname: str
     rank: int
@@ -52,17 +52,17 @@ def assign_slots(hosts: Sequence[str]) -> list[Slot]:
     counts = Counter(hosts)
     slots = []
     for rank, host in enumerate(hosts):
-        local = hosts[:rank].count(host)
-        peers = [peer for peer, count in counts.items() if count > local]
-        cross = peers.index(host), len(peers)
-        slots.append(Slot(host, rank, len(hosts), local, counts[host], *cross))
+        local_rank = hosts[:rank].count(host)
+        peers = [peer for peer, count in counts.items() if count > local_rank]
+        cross_rank, cross_size = peers.index(host), len(peers)
+        slots.append(Slot(host, rank, len(hosts), local_rank, counts[host], cross_rank, cross_size))
     return slots
 
 
 def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that horovodrun would set for this rank; all ranks must call this."""
     master = socket.gethostbyname(env["MASTER_ADDR"])
-    hosts: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
+    hosts: list[tuple[str, str]] = [("", "")] * dist.get_world_size()  # Name and address.
     dist.all_gather_object(hosts, (os.uname().nodename, _address_towards(master)))
     slots = assign_slots([host for host, _ in hosts])
     slot = slots[dist.get_rank()]
@@ -98,7 +98,7 @@ def _own_address(master: str, hosts: Sequence[tuple[str, str]], slot: Slot) -> s
 def _address_towards(target: str) -> str:
     """Return this host's address on the route to another; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-        udp.connect((target, 9))
+        udp.connect((target, 9))  # Any port.
         return str(udp.getsockname()[0])
 
 
@@ -109,9 +109,9 @@ def _interface_of(address: str) -> str:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # An interface without an address.
                 reply = fcntl.ioctl(udp, SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if reply[20:24] == packed:
+                if reply[20:24] == packed:  # The IPv4 address in struct ifreq.
                     return name
     raise LaunchError(
         f"no network interface of {os.uname().nodename} has the address {address}",
-        hint="name the one between the nodes: GLOO_SOCKET_IFNAME, in env",
+        hint="set GLOO_SOCKET_IFNAME in env to the interface between the nodes",
     )

@@ -1,8 +1,8 @@
 """Horovod's all-reduce: gradients are averaged one by one, as backward produces them.
 
-Lap ``sync`` is the part of the exchange that is left after backward. Horovod bypasses PyTorch's
+Lap ``sync`` is the part of the exchange that backward does not hide. Horovod bypasses PyTorch's
 collectives, so its bytes are not counted; losses and validation use PyTorch's process group.
-With Adasum each rank does its own step during backward; waiting for the updates has no lap.
+With Adasum each rank updates its weights during backward; waiting for other ranks has no lap.
 """
 
 import os
@@ -23,7 +23,7 @@ from scalewise.spec import RunSpec
 from scalewise.validate import check_choice, check_integer, check_positive, check_type
 
 MPI_VARIABLES = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
-"""For Adasum, which only works with MPI; then mpirun does the rendezvous."""
+"""For Adasum, which needs MPI; mpirun then connects the ranks."""
 COMPRESSIONS = ("none", "fp16")
 
 
@@ -34,13 +34,13 @@ class Settings:
     compression: str = "none"
     """Gradient compression."""
     fusion_threshold: float | None = None
-    """MiB of gradients that are exchanged at once, at most."""
+    """Maximum MiB of gradients that are exchanged at once."""
     autotune: bool = False
     """Whether Horovod tunes its settings during the training."""
     adasum: bool = False
-    """Whether Adasum combines the updates of ranks, instead of an average of gradients."""
+    """Whether to combine the ranks' updates by Adasum, instead of averaging gradients."""
     min_np: int | None = None
-    """The fewest ranks with which an elastic run continues; None: not elastic."""
+    """The fewest ranks with which an elastic run continues; None if it is not elastic."""
 
     def __post_init__(self) -> None:
         check_choice("compression", self.compression, COMPRESSIONS)
@@ -88,7 +88,7 @@ def parallelize(
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        loss = micro_step(inputs, labels, weight, probe, sync=True)
+        loss = micro_step(inputs, labels, weight, probe, sync=True)  # Horovod counts micro-steps.
         if sync and not adasum:
             optimizer.synchronize()
             if mesh.size() > 1:
@@ -109,8 +109,8 @@ def _initialize(settings: Settings, *, adasum: bool) -> Any:
     except ImportError as missing:
         raise PluginError(
             f"Horovod cannot be used with this PyTorch: {missing}",
-            hint="it must be built anew for each version of PyTorch: make horovod, in a "
-            "checkout of scalewise, does",
+            hint="it must be built again for each version of PyTorch: run `make horovod` in a "
+            "checkout of scalewise",
         ) from missing
     if not hvd.is_initialized():
         if adasum:
@@ -122,7 +122,7 @@ def _initialize(settings: Settings, *, adasum: bool) -> Any:
 
 
 class SynchronizedOptimizer:
-    """Horovod's optimizer, for gradients that are averaged before its step."""
+    """Horovod's optimizer, whose step finds the gradients already averaged."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer

@@ -13,7 +13,7 @@ from scalewise.frameworks import (
     Framework,
     Refused,
     Session,
-    installed,
+    installed_version,
     refuse_fields,
     refuse_older,
     refuse_start,
@@ -30,22 +30,23 @@ REFUSED: Refused = {
     **TORCH_ONLY, "compile": ("blocks", "graphs"), "precision": ("fp16",), "device": ("xpu",)
 }  # fmt: skip
 REASONS = {
-    "compile": "JAX compiles the whole step, always",
+    "compile": "JAX always compiles the whole step",
     "parallelism": "the jax framework splits only the batch, every device has the whole model",
     "backend": "JAX chooses the library by itself: Gloo between CPUs, NCCL between GPUs",
     "workers": "the jax framework reads data sets in memory, and needs no workers",
     "optimizer_step": "the optimizer is a part of the one step that XLA compiles",
 }
-"""Why some of them are refused."""
+"""Messages for some refused fields, in place of a general one."""
 
 
 class Jax(Framework):
     """Trains with JAX: one compiled step over a mesh of all devices."""
 
     def check(self, spec: RunSpec) -> None:
-        refuse_older("JAX", installed("jax", extra="jax"), OLDEST, hint="pip install --upgrade jax")
-        installed("jaxlib", extra="jax")
-        installed("optax", extra="jax")
+        version = installed_version("jax", extra="jax")
+        refuse_older("JAX", version, OLDEST, hint="pip install --upgrade jax")
+        installed_version("jaxlib", extra="jax")
+        installed_version("optax", extra="jax")
         refuse_fields(spec, REFUSED, REASONS)
         refuse_start("a jax run", spec)
         shape = in_memory_source(spec).shape
@@ -55,16 +56,16 @@ class Jax(Framework):
             workload = plugins.load("workloads", str(spec.workload), framework="jax")
         except ScalewiseError:
             raise
-        except Exception as error:  # JAX raises its own errors where it does not fit its jaxlib.
+        except Exception as error:  # JAX raises its own errors if its jaxlib has another version.
             raise FrameworkMissing(
-                f"JAX is installed and cannot be imported: {error}",
+                f"JAX is installed but cannot be imported: {error}",
                 hint="pip install --upgrade jax jaxlib",
             ) from error
         check_options(spec, workload)
-        build_model(workload, spec, shape, 10)
+        build_model(workload, spec, shape, 10)  # Any number of classes will do.
 
     def facts(self) -> dict[str, Any]:
-        installed("jax", extra="jax")
+        installed_version("jax", extra="jax")
         from scalewise.frameworks.jax.device import facts
 
         return facts()
@@ -77,7 +78,7 @@ class Jax(Framework):
 
 
 def variables(spec: RunSpec, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to set before JAX is imported: CPU devices and threads.
+    """Return the environment variables to set before JAX is imported: CPU devices and threads.
 
     Without the limit on threads, a second device would take cores from the first.
     """

@@ -1,4 +1,4 @@
-"""A clock whose marks pass when a device has finished, without making the training wait."""
+"""A clock that measures when a device has finished, without making the training wait."""
 
 import time
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ class Mark:
 
 
 class ReadyClock:
-    """A clock whose marks pass when their arrays are ready: JAX has no events in a device's queue.
+    """A clock whose marks get their time when an array is ready: JAX has no device events.
 
-    A thread waits for the arrays in turn, so that the host can run ahead of its devices.
+    A thread waits for one array after the other, so that the host can run ahead of its devices.
     """
 
     simulated = False
@@ -31,7 +31,7 @@ class ReadyClock:
         self._thread = Thread(target=self._wait_for_arrays, daemon=True)
         self._thread.start()
 
-    def about(self, array: Any) -> None:
+    def set_array(self, array: Any) -> None:
         """Set the array that the next mark waits for."""
         self._array = array
 
@@ -56,7 +56,6 @@ class ReadyClock:
         done.wait()
 
     def close(self) -> None:
-        """End the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -66,6 +65,6 @@ class ReadyClock:
             if isinstance(waiter, Event):
                 waiter.set()
                 continue
-            with suppress(Exception):  # The training raises it where it uses the array.
+            with suppress(Exception):  # The training raises the error when it uses the array.
                 array.block_until_ready()
             waiter.at = time.perf_counter()

@@ -11,7 +11,7 @@ from scalewise.probe.environment import peak_resident_bytes
 from scalewise.spec import RunSpec
 
 PLATFORMS = {"cuda": "gpu"}
-"""JAX's name of a device type, where it differs from ours."""
+"""JAX's names of device types, where they differ from a run's ``device``."""
 MATMUL_PRECISIONS = {"fp32": "highest", "tf32": "tensorfloat32"}
 """Precision of 32-bit matrix products: JAX's default has fewer bits on some devices."""
 
@@ -21,18 +21,18 @@ def initialize(spec: RunSpec) -> None:
     jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(spec.precision))
     if spec.ranks == 1:
         return
-    local_rank = int(os.environ["LOCAL_RANK"]) if spec.started_by != "node" else None
+    uses_one_gpu = spec.started_by != "node" and spec.device != "cpu"  # "node": all of the node.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         coordinator_address=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
         num_processes=spec.ranks,
         process_id=int(os.environ["RANK"]),
-        local_device_ids=None if local_rank is None or spec.device == "cpu" else [local_rank],
+        local_device_ids=[int(os.environ["LOCAL_RANK"])] if uses_one_gpu else None,
     )
 
 
 def find_devices(spec: RunSpec) -> list[Any]:
-    """Return the devices of a run in the order of replicas, equally many of each process."""
+    """Return the devices of a run, one per replica in this order, equally many of each process."""
     try:
         devices = jax.devices(PLATFORMS.get(str(spec.device), spec.device))
     except (RuntimeError, AssertionError) as error:  # An AssertionError has no message.
@@ -50,8 +50,8 @@ def find_devices(spec: RunSpec) -> list[Any]:
     if fewest < needed:
         raise SpecError(
             f"{spec.topology} needs {needed} devices in each process, and JAX finds {fewest} "
-            f"{devices[0].platform} there",
-            hint='use fewer devices per node; device = "cpu" makes as many as are asked for',
+            f"{devices[0].platform} in one of them",
+            hint='use fewer devices per node; device = "cpu" creates as many as needed',
         )
     if spec.precision == "tf32" and devices[0].platform != "gpu":
         raise SpecError(
@@ -62,7 +62,7 @@ def find_devices(spec: RunSpec) -> list[Any]:
 
 
 def peak_memory(devices: list[Any]) -> int | None:
-    """Return the peak bytes of this process's fullest device; of the process itself on CPUs."""
+    """Return the peak bytes of this process's fullest device; on CPUs, of the process."""
     if devices[0].platform == "cpu":
         return peak_resident_bytes()
     all_stats = [device.memory_stats() for device in devices]
@@ -71,7 +71,7 @@ def peak_memory(devices: list[Any]) -> int | None:
 
 
 def facts() -> dict[str, Any]:
-    """Return JAX's version and devices; a rank, which must not ask before it joins, has None."""
+    """Return JAX's version and devices; None on a rank, as ``initialize`` must come first."""
     on_rank = "RANK" in os.environ
     devices = None if on_rank else [device.device_kind for device in jax.local_devices()]
     versions = {"version": jax.__version__, "jaxlib": jaxlib.__version__}

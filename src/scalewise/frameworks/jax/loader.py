@@ -11,17 +11,17 @@ from scalewise.frameworks.sampler import NO_SAMPLE, Indices, Shards, pad_indices
 from scalewise.spec import RunSpec
 
 Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Images and labels, micro-steps × samples, device by device; ``NO_SAMPLE`` fills up labels."""
+"""Images and labels, micro-steps × samples (device by device); padding has label ``NO_SAMPLE``."""
 
 
 def training_loader(
     data: Labelled, spec: RunSpec, shards: Sequence[Shards], epoch: int
 ) -> Iterator[Batch]:
-    """Yield the training batches of this process's replicas, one per step, from an epoch on."""
+    """Yield the batches of this process's replicas, one per step, endlessly from ``epoch`` on."""
     assert spec.batch is not None
-    for number in count(epoch):
+    for current_epoch in count(epoch):
         for shard in shards:
-            shard.set_epoch(number)
+            shard.set_epoch(current_epoch)
         micro_steps = zip(*shards)
         for step in range(shards[0].steps):
             counts = [shard.counts(step) for shard in shards]
@@ -47,6 +47,6 @@ def validation_loader(data: Labelled, spec: RunSpec, replicas: Sequence[int]) ->
 
 
 def _gather(data: Labelled, indices: Indices) -> Batch:
-    """Return the samples with these indices."""
+    """Return the images and labels with these indices."""
     labels = np.where(indices == NO_SAMPLE, NO_SAMPLE, data.labels[indices])
     return data.images[indices], labels.astype(np.int32)

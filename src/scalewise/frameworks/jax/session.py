@@ -16,7 +16,7 @@ from scalewise.frameworks.jax import device
 from scalewise.frameworks.jax.clock import ReadyClock
 from scalewise.frameworks.jax.loader import Batch, training_loader, validation_loader
 from scalewise.frameworks.jax.sharded import Layout, parallelize
-from scalewise.frameworks.jax.train_step import State, initial_state, make_score, make_train_step
+from scalewise.frameworks.jax.train_step import State, initial_state, make_eval, make_train_step
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import build_model
 from scalewise.frameworks.sampler import Shards, count_steps, samples_by_step, samples_in_steps
@@ -40,7 +40,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["JaxSession"]:
     probe.note(device=kind, threads=spec.threads)
     if rank == 0:
         say(f"devices        {len(devices)} x {kind}, {len(devices) // spec.ranks} per process")
-        say("compiled       the whole step is one program, whatever compile says")
+        say("compiled       the whole step is one program; compile has no effect")
     with probe.span("data"):
         data = read(in_memory_source(spec))
     clock = ReadyClock()
@@ -83,7 +83,7 @@ class JaxSession(Session):
             donate_argnums=0,
             out_shardings=(replicated, replicated),
         )
-        self._score = jax.jit(make_score(spec, model, data.transform), out_shardings=replicated)
+        self._eval_step = jax.jit(make_eval(spec, model, data.transform), out_shardings=replicated)
         self._rate = self._layout.replicate(np.float32(self._rates.at(0)))
         self._losses: list[Any] = []
         """Losses that are still on the device."""
@@ -96,20 +96,21 @@ class JaxSession(Session):
             samples=len(data.train),
             seen=samples_in_steps(steps, self._step_samples),
             parameters=sum(weight.size for weight in weights.values()),
-            uncounted="the step is one program of XLA's",
+            uncounted="XLA compiles the step to one program",
             validation=len(data.validation),
             rates=str(self._rates),
         )
 
     def compile(self) -> None:
-        """Compile the step and the validation for the shapes that they will see."""
-        self.begin(0)  # Called again when the training starts.
+        """Compile the training and validation steps for the shapes of their batches."""
+        self.begin(0)  # For a first batch; called again when the training starts.
         batch = next(self._batches)
         step = self._train_step.lower(self._state, *self._shard(batch), self._rate)
         self._train_step = step.compile()
         batch = next(validation_loader(self._data.validation, self._spec, self._replicas))
         sums = self._layout.replicate(np.zeros(3, np.float32))
-        self._score = self._score.lower(sums, self._state.weights, *self._shard(batch)).compile()
+        step = self._eval_step.lower(sums, self._state.weights, *self._shard(batch))
+        self._eval_step = step.compile()
 
     def begin(self, epoch: int) -> None:
         self._losses, self._fetched, self._step = [], [], 0
@@ -126,10 +127,10 @@ class JaxSession(Session):
         if not self._rates.constant:
             self._rate = self._layout.replicate(np.float32(self._rates.at(self._steps_done)))
         images, labels = self._shard(next(self._batches))
-        self._clock.about(images)
+        self._clock.set_array(images)
         probe.lap("input")
         self._state, loss = self._train_step(self._state, images, labels, self._rate)
-        self._clock.about(loss)
+        self._clock.set_array(loss)
         probe.lap("step")
         self._steps_done += 1
         self._losses.append(loss)
@@ -158,7 +159,7 @@ class JaxSession(Session):
     def validate(self) -> Quality | None:
         sums = self._layout.replicate(np.zeros(3, np.float32))
         for batch in validation_loader(self._data.validation, self._spec, self._replicas):
-            sums = self._score(sums, self._state.weights, *self._shard(batch))
+            sums = self._eval_step(sums, self._state.weights, *self._shard(batch))
         correct, loss, samples = jax.device_get(sums).tolist()
         return Quality(accuracy=correct / samples, loss=loss / samples, samples=int(samples))
 

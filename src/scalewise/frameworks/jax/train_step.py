@@ -75,13 +75,13 @@ def make_train_step(
             factor = jnp.minimum(1.0, spec.clip / (optax.global_norm(gradients) + 1e-6))
             gradients = jax.tree.map(lambda gradient: gradient * factor, gradients)
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
-        weights = jax.tree.map(lambda weight, by: weight - rate * by, state.weights, updates)
+        weights = jax.tree.map(lambda weight, delta: weight - rate * delta, state.weights, updates)
         return State(weights, moments, state.step + 1), loss
 
     return train_step
 
 
-def make_score(spec: RunSpec, model: Model, transform: ImageTransform) -> Callable[..., Any]:
+def make_eval(spec: RunSpec, model: Model, transform: ImageTransform) -> Callable[..., Any]:
     """Return a function that adds a batch to the sums of correct samples, losses and samples."""
     loss_sum = _make_loss(spec, model, transform)
 
@@ -100,9 +100,9 @@ def _make_loss(
     dtype = jnp.bfloat16 if spec.precision == "bf16" else jnp.float32
 
     def loss_sum(weights: Any, images: Any, labels: Any, key: Any) -> tuple[Any, Any]:
-        cast = jax.tree.map(lambda weight: weight.astype(dtype), weights)
+        cast_weights = jax.tree.map(lambda weight: weight.astype(dtype), weights)
         inputs = transform_images(images, transform).astype(dtype)
-        logits = model.output(cast, inputs, key).astype(jnp.float32)
+        logits = model.output(cast_weights, inputs, key).astype(jnp.float32)
         # The one-hot row of NO_SAMPLE is all zeros: it adds 0 to the loss.
         targets = jax.nn.one_hot(labels, logits.shape[-1])
         return -(targets * jax.nn.log_softmax(logits)).sum(), logits

@@ -1,4 +1,4 @@
-"""TensorFlow with Keras 3; a run is checked without importing them. ``Watch`` imports Keras."""
+"""TensorFlow with Keras 3. Neither is imported before it is needed: checks rarely do."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from scalewise.frameworks import (
     Framework,
     Refused,
     Session,
-    installed,
+    installed_version,
     refuse_fields,
     refuse_older,
     refuse_start,
@@ -34,10 +34,10 @@ REFUSED: Refused = {
 }  # fmt: skip
 REASONS = {
     "parallelism": "the tensorflow framework splits no model",
-    "compile": "TensorFlow compiles a model whole",
+    "compile": "TensorFlow compiles complete models only",
     "device": "the tensorflow framework computes on cpu or cuda",
 }
-"""Why some of them are refused."""
+"""Messages for some refused fields, in place of a general one."""
 
 
 class TensorFlow(Framework):
@@ -45,7 +45,7 @@ class TensorFlow(Framework):
 
     def check(self, spec: RunSpec) -> None:
         refuse_older("TensorFlow", _version(), OLDEST, hint="pip install --upgrade tensorflow")
-        keras = installed("keras", extra="tensorflow")
+        keras = installed_version("keras", extra="tensorflow")
         refuse_older("Keras", keras, (3,), hint="pip install --upgrade keras")
         refuse_cluster({**os.environ, **spec.env})
         plugins.find("strategies", spec.strategy, framework="tensorflow")
@@ -56,17 +56,17 @@ class TensorFlow(Framework):
                 hint='write strategy = "multiworker"',
             )
         refuse_fields(spec, REFUSED, REASONS)
-        workload = part("workloads", str(spec.workload))
+        workload = load_part("workloads", str(spec.workload))
         shape = _image_shape(spec)
         check_options(spec, workload)
-        if options_for(workload, spec):  # Keras refuses wrong options; it needs no accelerator.
+        if options_for(workload, spec):  # Only Keras can check their values.
             _set_environment()
             import tensorflow as tf
 
             from scalewise.frameworks.tensorflow.session import build
 
-            tf.config.set_visible_devices([], "GPU")
-            build(spec, shape, 10)
+            tf.config.set_visible_devices([], "GPU")  # A check needs no accelerator.
+            build(spec, shape, 10)  # Any number of classes will do.
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         refuse_cluster(os.environ)
@@ -87,7 +87,7 @@ class TensorFlow(Framework):
 
 
 def __getattr__(name: str) -> Any:
-    """Return the callback ``Watch``, a subclass of Keras's."""
+    """Return ``Watch``, a Keras callback for users' programs; importing it imports Keras."""
     if name == "Watch":
         from scalewise.probe.tensorflow.callback import Watch
 
@@ -101,17 +101,17 @@ def _set_environment() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
 
 
-def part(kind: plugins.Kind, name: str) -> Callable[..., Any]:
+def load_part(kind: plugins.Kind, name: str) -> Callable[..., Any]:
     """Return one of TensorFlow's strategies or workloads."""
     function: Callable[..., Any] = plugins.load(kind, name, framework="tensorflow")
     return function
 
 
 def refuse_cluster(env: Mapping[str, str]) -> None:
-    """Refuse a TF_CONFIG that is already set: it describes other workers than the run's."""
+    """Refuse a TF_CONFIG that is already set: its workers are not the run's."""
     if "TF_CONFIG" in env:
         raise SpecError(
-            "TF_CONFIG is set already, and names other workers than those of this run",
+            "TF_CONFIG is already set, to workers that are not those of this run",
             hint="unset TF_CONFIG: scalewise makes it from the ranks of a run",
         )
 
@@ -122,7 +122,7 @@ def _version() -> str:
             return version(package)
         except PackageNotFoundError:
             continue
-    return installed(PACKAGES[0], extra="tensorflow")
+    return installed_version(PACKAGES[0], extra="tensorflow")
 
 
 def _image_shape(spec: RunSpec) -> tuple[int, int, int]:

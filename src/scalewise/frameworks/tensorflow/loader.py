@@ -1,4 +1,4 @@
-"""Batches by tf.data, in the order of all frameworks; the device converts bytes to floats."""
+"""Batches made by tf.data, in the same order as in all frameworks; images stay bytes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,12 +15,12 @@ from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.spec import RunSpec
 
 Rows = tuple[Any, Any, Any]
-"""Sample indices, one row per batch; the length of each row; a number that goes with each batch."""
+"""Sample indices, one row per batch; the length of each row; each batch's loss weight or count."""
 
 
 def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
     """Return an endless iterator of training batches, each with the weight of its loss."""
-    ragged = not shards[0].is_full(shards[0].steps - 1)
+    ragged = not shards[0].is_full(shards[0].steps - 1)  # Only the last step can be short.
 
     def epochs() -> Iterator[Rows]:
         return map(partial(_epoch_rows, shards), count())
@@ -29,7 +29,7 @@ def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) 
 
 
 def validate_batches(data: Labelled, spec: RunSpec, parallel: Parallel) -> tuple[int, Any]:
-    """Return the validation batches per replica, and an endless iterator of them with counts."""
+    """Return the number of validation batches per replica, and an endless iterator of them."""
     assert spec.batch is not None
     shares = [
         validation_batches(len(data), spec.batch, replica, spec.replicas)
@@ -62,14 +62,14 @@ def _distribute(
 ) -> Any:
     """Return an endless iterator over a batch for each replica of this process.
 
-    Of a finite one, TensorFlow would ask all workers in each step whether it ended.
+    With a finite one, TensorFlow would ask all workers in each step whether it has ended.
     """
     width = next(epochs())[0].shape[1]
     images, labels = tf.constant(data.images), tf.constant(data.labels)
 
-    def gather(row: Any, length: Any, number: Any) -> Any:
-        indices = row[:length] if ragged else row
-        return tf.gather(images, indices), tf.gather(labels, indices), number
+    def gather(row: Any, length: Any, weight_or_count: Any) -> Any:
+        indices = row[:length] if ragged else row  # Rows of equal length have a static shape.
+        return tf.gather(images, indices), tf.gather(labels, indices), weight_or_count
 
     def make_data_set(_: Any) -> Any:
         signature = (

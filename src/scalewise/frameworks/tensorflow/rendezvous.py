@@ -19,7 +19,7 @@ def exchange_addresses(
     rank: int, world: int, host: str, port: int, timeout: float = JOIN_SECONDS
 ) -> list[str]:
     """Return the address (HOST:PORT) of each of ``world`` processes, by rank."""
-    with socket.socket() as reserved:  # Bound until all know the port, so that it stays free.
+    with socket.socket() as reserved:  # Bound until all ranks know the port: no one else gets it.
         reserved.bind(("", 0))
         own_port = reserved.getsockname()[1]
         deadline = time.monotonic() + timeout
@@ -49,13 +49,13 @@ def _serve(world: int, port: int, own_port: int, deadline: float) -> list[str]:
             except (ValueError, KeyError, TypeError, ConnectionError):
                 peer.close()  # Another program, such as a port scanner.
     own_addresses = [peer.getsockname()[0] for peer, _ in peers.values()]
-    # Ranks on this host connect through loopback; others need an address that leads here.
-    own = next((address for address in own_addresses if not _is_loopback(address)), "127.0.0.1")
-    addresses = [f"{own}:{own_port}"]
+    # Ranks on this host may connect through loopback, an address that other hosts cannot use.
+    own_ip = next((address for address in own_addresses if not _is_loopback(address)), "127.0.0.1")
+    addresses = [f"{own_ip}:{own_port}"]
     for rank in range(1, world):
         peer, peer_port = peers[rank]
         address = peer.getpeername()[0]
-        addresses.append(f"{own if _is_loopback(address) else address}:{peer_port}")
+        addresses.append(f"{own_ip if _is_loopback(address) else address}:{peer_port}")
     for peer, _ in peers.values():
         with peer:
             peer.sendall(json.dumps(addresses).encode() + b"\n")
@@ -73,7 +73,7 @@ def _join(rank: int, host: str, port: int, own_port: int, deadline: float) -> li
                 return addresses
         except (OSError, ValueError) as error:
             if time.monotonic() + RETRY_SECONDS > deadline:
-                raise LaunchError(f"rank {rank} found no rank 0 at {host}:{port}") from error
+                raise LaunchError(f"rank {rank} could not reach rank 0 at {host}:{port}") from error
             time.sleep(RETRY_SECONDS)
 
 

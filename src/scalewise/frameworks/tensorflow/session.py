@@ -18,7 +18,7 @@ from scalewise.frameworks.in_memory_data import Arrays, read
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import build_model, options_for
 from scalewise.frameworks.sampler import Shards, count_steps, samples_by_step, samples_in_steps
-from scalewise.frameworks.tensorflow import loader, part
+from scalewise.frameworks.tensorflow import load_part, loader
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.probe import Laps, Probe
 from scalewise.probe.tensorflow import devices
@@ -26,22 +26,22 @@ from scalewise.spec import RunSpec
 
 POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 MOMENTUM, EPSILON, WEIGHT_DECAY = 0.9, 1e-8, 0.01
-"""Of the optimizers: PyTorch's defaults, and the momentum that all frameworks share."""
+"""Optimizer settings: PyTorch's defaults, and the momentum that all frameworks share."""
 
 
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TensorFlowSession"]:
     """Set up the training, record its spans, and shut it down at the end."""
-    names = devices.bind(spec)
+    device_names = devices.bind(spec)
     with probe.span("rendezvous"):
-        strategy = part("strategies", spec.strategy)
-        parallel: Parallel = strategy(spec, rank, names, **options_for(strategy, spec))
+        strategy = load_part("strategies", spec.strategy)
+        parallel: Parallel = strategy(spec, rank, device_names, **options_for(strategy, spec))
         processes = ProcessGroup(parallel.strategy, spec.ranks)
-    probe.note(device=devices.name(names), threads=spec.threads)
+    probe.note(device=devices.name(device_names), threads=spec.threads)
     with probe.span("data"):
         data = read(in_memory_source(spec))
     with probe.span("build"):
-        training = TensorFlowSession(spec, data, parallel, processes, names)
+        training = TensorFlowSession(spec, data, parallel, processes, device_names)
     with probe.span("compile"):
         training.trace()
     yield training
@@ -57,7 +57,7 @@ class ProcessGroup:
         self._count = count
 
         def all_gather(row: Any) -> Any:
-            on_device = tf.identity(row)  # A copy on the replica's device: arguments may not be.
+            on_device = tf.identity(row)  # Copied to this device: arguments may be elsewhere.
             return tf.distribute.get_replica_context().all_gather(on_device, axis=0)
 
         self._gather = tf.function(lambda row: strategy.run(all_gather, args=(row,)))
@@ -69,7 +69,7 @@ class ProcessGroup:
 
 
 def make_optimizer(spec: RunSpec) -> Any:
-    """Return the run's optimizer."""
+    """Return the run's optimizer, with a scaled loss for fp16."""
     kinds: dict[str, Any] = {
         "sgd": partial(keras.optimizers.SGD, momentum=MOMENTUM),
         "adam": partial(keras.optimizers.Adam, epsilon=EPSILON),
@@ -83,7 +83,7 @@ def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
     """Return the run's model, its weights drawn from the run's seed."""
     keras.utils.set_random_seed(spec.seed + spec.repeat)
     keras.config.set_dtype_policy(POLICIES.get(spec.precision, "float32"))
-    return build_model(part("workloads", str(spec.workload)), spec, shape, classes)
+    return build_model(load_part("workloads", str(spec.workload)), spec, shape, classes)
 
 
 class TensorFlowSession(Session):
@@ -95,10 +95,11 @@ class TensorFlowSession(Session):
         data: Arrays,
         parallel: Parallel,
         processes: ProcessGroup,
-        names: list[str],
+        device_names: list[str],
     ) -> None:
-        _refuse_precision(spec, names)
-        self._spec, self._parallel, self._processes, self._names = spec, parallel, processes, names
+        _set_tf32(spec, device_names)
+        self._spec, self._parallel, self._processes = spec, parallel, processes
+        self._device_names = device_names
         self._transform = data.transform
         shards = [Shards(len(data.train), spec, replica) for replica in parallel.replicas]
         steps = count_steps(spec, len(data.train))
@@ -121,6 +122,7 @@ class TensorFlowSession(Session):
         if spec.compile:
             self._forward_backward = tf.function(self._compute_gradients, jit_compile=True)
         self._step, self._steps_done, self._epoch = 0, 0, 0
+        """Steps since ``begin``, steps in total, and the current epoch."""
         self._results: list[tuple[float, float, int]] = []
         """Loss, correct predictions and samples of this process in each step since ``begin``."""
         self._progress_bar: Any = None
@@ -162,7 +164,7 @@ class TensorFlowSession(Session):
         for batch in batches[1:]:
             batch_sums, batch_gradients = self._forward_backward(*batch)
             sums += batch_sums
-            gradients = [total + part for total, part in zip(gradients, batch_gradients)]
+            gradients = [total + addend for total, addend in zip(gradients, batch_gradients)]
         self._optimizer.apply(gradients, self._model.trainable_variables)
         return sums
 
@@ -172,7 +174,7 @@ class TensorFlowSession(Session):
             output = self._model(loader.transform_images(self._transform, images), training=True)
             loss = tf.reduce_mean(_sample_losses(output, labels)) * weight / self._spec.replicas
             scaled = self._optimizer.scale_loss(loss) if self._spec.precision == "fp16" else loss
-        sums = tf.stack([loss, tf.reduce_sum(_correct(output, labels))])
+        sums = tf.stack([loss, tf.reduce_sum(_is_correct(output, labels))])
         return sums, tape.gradient(scaled, self._model.trainable_variables)
 
     def _validate_replica(self, images: Any, labels: Any, count: Any) -> Any:
@@ -180,7 +182,7 @@ class TensorFlowSession(Session):
         output = self._model(loader.transform_images(self._transform, images), training=False)
         # The batch is padded: only its first ``count`` samples count.
         mask = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
-        correct, losses = _correct(output, labels), _sample_losses(output, labels)
+        correct, losses = _is_correct(output, labels), _sample_losses(output, labels)
         return tf.stack([tf.reduce_sum(correct * mask), tf.reduce_sum(losses * mask)])
 
     def begin(self, epoch: int) -> None:
@@ -190,7 +192,7 @@ class TensorFlowSession(Session):
             self._progress_bar.on_epoch_begin(epoch)
 
     def step(self, probe: Laps) -> int:
-        """Do one optimizer step, which TensorFlow does in one piece; return its samples."""
+        """Do one optimizer step, a single lap since it is one graph; return its samples."""
         if not self._rates.constant:
             self._optimizer.learning_rate = self._rates.at(self._steps_done)
         batches = [next(self._train_batches) for _ in range(self._spec.accumulate)]
@@ -204,7 +206,7 @@ class TensorFlowSession(Session):
         return samples
 
     def settle(self) -> None:
-        """No wait is needed: a step ends when its loss is on the host."""
+        """Do nothing: a step ends when its loss is on the host."""
 
     def losses(self) -> list[float]:
         if not self._results:
@@ -235,7 +237,7 @@ class TensorFlowSession(Session):
 
     def memory(self) -> int | None:
         """Return the peak bytes of this process, over all its devices."""
-        return devices.peak_memory(self._names)
+        return devices.peak_memory(self._device_names)
 
     def save(self, path: Path) -> None:
         """Write the weights in Keras's format, by the process with replica 0 only."""
@@ -252,7 +254,7 @@ def _separate_dropout_seeds(model: Any, parallel: Parallel) -> None:
                 state.assign_add(tf.constant([replica, 0], state.dtype))
 
 
-def _correct(output: Any, labels: Any) -> Any:
+def _is_correct(output: Any, labels: Any) -> Any:
     return tf.cast(tf.argmax(output, -1) == labels, tf.float32)
 
 
@@ -260,9 +262,9 @@ def _sample_losses(output: Any, labels: Any) -> Any:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(output, tf.float32))
 
 
-def _refuse_precision(spec: RunSpec, names: list[str]) -> None:
-    """Refuse tf32 on CPUs, and switch it off for all other precisions."""
-    if spec.precision == "tf32" and names[0].startswith("CPU"):
+def _set_tf32(spec: RunSpec, device_names: list[str]) -> None:
+    """Switch tf32 on or off, as the run's precision says; refuse it on CPUs."""
+    if spec.precision == "tf32" and device_names[0].startswith("CPU"):
         raise SpecError(
             "tf32 is a mode of CUDA devices, and this process has CPUs",
             hint='write precision = "fp32"',

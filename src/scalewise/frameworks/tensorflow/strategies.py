@@ -1,4 +1,4 @@
-"""Data parallelism: gradients are averaged within one process, or between many."""
+"""Data parallelism: gradients are averaged within one process, or between several."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from scalewise.validate import check_integer
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """The options of a run for its input."""
+    """The options of a run that concern its input."""
 
     prefetch: int = 2
-    """Batches of each device that are prepared in advance."""
+    """Batches per device that are prepared in advance."""
 
     def __post_init__(self) -> None:
         check_integer("prefetch", self.prefetch, minimum=0)
@@ -35,18 +35,18 @@ DEFAULT_INPUT = InputOptions()
 
 
 def mirrored(
-    spec: RunSpec, rank: int, names: list[str], input_options: InputOptions = DEFAULT_INPUT
+    spec: RunSpec, rank: int, devices: list[str], input_options: InputOptions = DEFAULT_INPUT
 ) -> Parallel:
-    """All devices of this process, which is the only one."""
+    """Use all devices of this process, the only one of the run."""
     import tensorflow as tf
 
-    return Parallel(tf.distribute.MirroredStrategy(names), range(len(names)), input_options)
+    return Parallel(tf.distribute.MirroredStrategy(devices), range(len(devices)), input_options)
 
 
 def multiworker(
-    spec: RunSpec, rank: int, names: list[str], input_options: InputOptions = DEFAULT_INPUT
+    spec: RunSpec, rank: int, devices: list[str], input_options: InputOptions = DEFAULT_INPUT
 ) -> Parallel:
-    """One device of each process; the processes learn each other's addresses from rank 0."""
+    """Use one device per process; the processes get each other's addresses from rank 0."""
     import tensorflow as tf
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Framework, Session, installed, refuse_older, refuse_start
+from scalewise.frameworks import Framework, Session, installed_version, refuse_older, refuse_start
 from scalewise.frameworks.data_source import Source, refuse_crop
 from scalewise.frameworks.part_options import check_options, options_for
 from scalewise.probe import Probe
@@ -64,14 +64,14 @@ class OverTorch(Torch):
 
     def facts(self) -> dict[str, Any]:
         """Return the package's version, and what PyTorch sees of this machine."""
-        version = installed(self.package, extra=self.package)
+        version = installed_version(self.package, extra=self.package)
         facts = super().facts()
         return {**facts, "name": self.package, "version": version, "torch": facts["version"]}
 
 
 def refuse_torch(spec: RunSpec) -> None:
     """Refuse a PyTorch that is missing or too old for the run, and starters it does not support."""
-    version, hint = installed("torch", extra="torch"), "pip install --upgrade torch"
+    version, hint = installed_version("torch", extra="torch"), "pip install --upgrade torch"
     refuse_older("PyTorch", version, MIN_VERSION, hint=hint)
     required = {
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,

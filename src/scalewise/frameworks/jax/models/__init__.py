@@ -1,4 +1,4 @@
-"""The models: pure functions of weights and images."""
+"""JAX's models: pure functions of weights and images."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

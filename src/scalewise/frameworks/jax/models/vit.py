@@ -12,7 +12,7 @@ from scalewise.frameworks.jax.models import Model, Weights, convolve, dense, dra
 POSITION_STD = 0.02
 """Standard deviation of the initial position embeddings."""
 EPSILON = 1e-5
-"""Of the layer norms, as in PyTorch."""
+"""Added to the variance in layer norms, as in PyTorch."""
 
 
 def vit(
@@ -24,7 +24,7 @@ def vit(
     depth: int = 6,
     heads: int = 4,
 ) -> Model:
-    """A plain ViT with the mean of all positions before its classifier."""
+    """Return a plain ViT that classifies the mean over all positions."""
     channels, height, image_width = shape
     if height % patch or image_width % patch:
         raise ValueError(f"patches of {patch} do not fit an image of {height}x{image_width}")
@@ -51,14 +51,14 @@ def vit(
         x = convolve(weights, "patches.project", x, stride=patch).reshape(len(x), length, width)
         x = x + weights["positions.weight"]
         for block in blocks:
-            own = {
+            block_weights = {
                 name.removeprefix(f"{block}."): weight
                 for name, weight in weights.items()
                 if name.startswith(f"{block}.")
             }
-            x = x + _attention(own, _layer_norm(own, "norm", x), heads)
-            hidden = dense(own, "dense.0", _layer_norm(own, "norm2", x))
-            x = x + dense(own, "dense.2", jax.nn.gelu(hidden, approximate=False))
+            x = x + _attention(block_weights, _layer_norm(block_weights, "norm", x), heads)
+            hidden = dense(block_weights, "dense.0", _layer_norm(block_weights, "norm2", x))
+            x = x + dense(block_weights, "dense.2", jax.nn.gelu(hidden, approximate=False))
         return dense(weights, "head", _layer_norm(weights, "norm", x).mean(1))
 
     return Model(init, output)
