@@ -28,7 +28,7 @@ TORCH_ONLY: Refused = dict.fromkeys((
 """Fields that only PyTorch supports; other frameworks refuse them."""
 
 
-def too_few(samples: int, replicas: int) -> SpecError:
+def too_few_samples(samples: int, replicas: int) -> SpecError:
     """Return the error for a data set that leaves a replica without a sample."""
     return SpecError(
         f"{samples} samples are too few for {replicas} replicas",
@@ -49,7 +49,7 @@ def installed_version(package: str, *, extra: str) -> str:
 
 
 def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint: str) -> None:
-    """Refuse a version older than ``oldest``; runs of other frameworks are not affected."""
+    """Refuse a version older than ``oldest``; a study continues with its other frameworks."""
     if major_minor(installed) < oldest:
         raise FrameworkMissing(
             f"training needs {package} {'.'.join(map(str, oldest))}, and {installed} is installed",
@@ -70,11 +70,11 @@ def refuse_start(name: str, spec: RunSpec) -> None:
 
 def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -> None:
     """Refuse values that a run's framework does not support; ``reasons`` explains some fields."""
-    default = RunSpec(topology=spec.topology, batch=1, steps=1)
+    default = RunSpec(topology=spec.topology, batch=1, steps=1)  # Its required fields.
     for field, values in refused.items():
         value = getattr(spec, field)
-        is_changed = value != getattr(default, field)
-        if is_changed if values is None else value in values:
+        is_refused = value != getattr(default, field) if values is None else value in values
+        if is_refused:
             reason = f"{field} does not go together with {spec.framework}'s {spec.strategy}"
             setting = f"{field} = {value!r}" if isinstance(value, str) else f"{field} = {value}"
             raise SpecError(
@@ -146,7 +146,7 @@ class Session(Protocol):
         return list(numbers)
 
     def save(self, path: Path) -> None:
-        """Write the model's weights with the names of the serial model."""
+        """Write the model's weights with the names that they have without parallelism."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 train FOLDER   run this process's ranks of the run in FOLDER
 close FOLDER   record how the last attempt at the run in FOLDER ended
-check FILE     read a JSON list of runs; answer with the problem of each
+check FILE     read a JSON list of runs; answer with the problem of each, or null
 about NAME     answer with a framework's version and devices
 export FILE    read a JSON request; write a checkpoint's weights for the serial model
 data FILE      read a JSON request; make, check or bench a data set, with progress lines

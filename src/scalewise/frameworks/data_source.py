@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from scalewise.errors import PluginError, SpecError
-from scalewise.frameworks import too_few
+from scalewise.frameworks import too_few_samples
 from scalewise.spec import RunSpec
 from scalewise.validate import PERMISSION_HINT, path_exists, suggest_name, suggest_path
 
@@ -28,7 +28,7 @@ MAX_VOCABULARY = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set: the embedded digits, a synthetic one, or files in one of the known formats."""
+    """A data set: scikit-learn's digits, a synthetic one, or files in one of the known formats."""
 
     kind: Kind
     path: Path = Path()
@@ -47,7 +47,7 @@ class Source:
         default = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
         source = cls.of(spec.data or default, edge=spec.edge, length=spec.length)
         if source.count and source.count < spec.replicas:
-            raise too_few(source.count, spec.replicas)
+            raise too_few_samples(source.count, spec.replicas)
         return source
 
     @classmethod

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Framework, Outline, Quality, Session, too_few
+from scalewise.frameworks import Framework, Outline, Quality, Session, too_few_samples
 from scalewise.frameworks.fake_power import Meter, write_node
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
@@ -30,7 +30,7 @@ from scalewise.validate import refuse_unknown_keys
 DEFAULT_SAMPLES = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
 PHASES = ("input", "forward", "backward", "sync")
-Lap = tuple[float, float, float, float]
+PhaseSeconds = tuple[float, float, float, float]
 """Seconds of each phase in one step."""
 
 
@@ -146,10 +146,10 @@ class Fake(Framework):
     """The simulated framework: one object plays all ranks of a run."""
 
     def __init__(self) -> None:
-        self._noise: list[float] = []
-        self._slowest: list[float] = []
-        self._laps: list[Lap] = []
-        self._meters: list[Meter] = []
+        self._noise: list[float] = []  # The factor of each step.
+        self._slowest: list[float] = []  # The slowest rank's seconds of work in each step.
+        self._laps: list[PhaseSeconds] = []  # Of the current rank, in each step.
+        self._meters: list[Meter] = []  # Of the current node.
 
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
@@ -166,7 +166,7 @@ class Fake(Framework):
             if is_set:
                 raise SpecError(f"the fake machine {sentence}", hint=f"leave {field} out")
         if _data_size(spec) < spec.replicas:
-            raise too_few(_data_size(spec), spec.replicas)
+            raise too_few_samples(_data_size(spec), spec.replicas)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         return range(spec.topology.world)
@@ -225,7 +225,7 @@ class FakeSession(Session):
         seen = steps * self._samples
         self.outline = Outline(epochs=spec.epochs, steps=steps, samples=size, seen=seen)
         self.total_steps = steps * (spec.epochs or 1)
-        self.laps: list[Lap] = []
+        self.laps: list[PhaseSeconds] = []
         """The laps of this rank in each step."""
         self.meter = Meter(law.watts, law.idle_watts)
         self._computed_seconds = 0.0
@@ -249,7 +249,7 @@ class FakeSession(Session):
             longest = list(map(max, longest, self.work_by_step(rank)))
         return longest
 
-    def laps_of(self, rank: int, slowest: list[float], noises: list[float]) -> list[Lap]:
+    def laps_of(self, rank: int, slowest: list[float], noises: list[float]) -> list[PhaseSeconds]:
         """Return a rank's laps in each step; waiting for the slowest rank is in ``sync``."""
         wait, transfer = self._law.wait, self._transfer
         return [  # Backward takes twice as long as forward.

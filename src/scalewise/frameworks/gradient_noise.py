@@ -28,8 +28,8 @@ class Noise:
 
     def __init__(self, small: int, big: int) -> None:
         self._small_batch, self._big_batch = small, big
-        self._signal: list[float] = []
-        self._variance: list[float] = []
+        self._signal: list[float] = []  # Estimates of |G|².
+        self._variance: list[float] = []  # Estimates of tr Σ.
 
     def add(self, small: float, big: float) -> None:
         """Add one step's |G_small|² and |G_big|²; values that overflowed are ignored."""

@@ -26,7 +26,7 @@ from scalewise.spec import RunSpec
 POLL_SECONDS = 1.0
 """Approximate time between two checks for a requested stop."""
 MAX_LOSSES = 1000
-"""Losses recorded per epoch; of more, every n-th is recorded."""
+"""Maximum number of losses recorded per epoch; of more, every n-th is recorded."""
 
 
 class Training:

@@ -20,7 +20,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
     strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
     names = [*option_names(workload), *option_names(strategy)]
     for part in (workload, strategy):
-        options_for(part, spec)
+        options_for(part, spec)  # Refuses wrong types.
     for key in spec.options:
         if key not in names and not _takes_any_option(workload):
             raise SpecError(

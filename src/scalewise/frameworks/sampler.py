@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.frameworks import too_few
+from scalewise.frameworks import too_few_samples
 from scalewise.spec import Remainder, RunSpec
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -24,7 +24,7 @@ class Shards:
 
     def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
         if size < spec.replicas:
-            raise too_few(size, spec.replicas)
+            raise too_few_samples(size, spec.replicas)
         self._size, self._replica, self._replicas = size, replica, spec.replicas
         assert spec.batch is not None
         self._batch, self._accumulate = spec.batch, spec.accumulate

@@ -23,7 +23,7 @@ from scalewise.frameworks.data.process_pool import Progress, map_unordered
 from scalewise.frameworks.data_source import DEFAULT_LENGTH, kind_of
 from scalewise.probe.environment import usable_cores
 
-if TYPE_CHECKING:  # It needs Pillow, which only image folders do.
+if TYPE_CHECKING:  # It imports Pillow, which only image folders need.
     from scalewise.frameworks.data.pixels import Header
 
 MAX_NAMES = 5

@@ -208,7 +208,7 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-ALLOWED: dict[tuple[str, str], Any] = {
+ALLOWED: dict[tuple[str, str], Any] = {  # Names in a pickle, and what is called for them.
     ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(),
     ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Array(),
     ("numpy.core.numeric", "_frombuffer"): _Array,

@@ -215,7 +215,7 @@ def _write_folder(
 
 
 def _file_names(items: Sequence[Item]) -> list[str]:
-    """Return file names, if possible those of the sources; unique in a class if case is ignored."""
+    """Return names like the sources', unique within a class even if a disk ignores case."""
     stems = [
         os.path.splitext(os.path.basename(path))[0] if path else f"{number:06d}"
         for _, number, path in items

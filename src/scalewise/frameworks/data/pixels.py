@@ -64,7 +64,7 @@ class Crop:
         for _ in range(CROP_TRIES):
             smallest, largest = self.scale
             area = (smallest + (largest - smallest) * rng.random()) * width * height
-            ratio = (self.ratio[1] / self.ratio[0]) ** rng.random() * self.ratio[0]
+            ratio = (self.ratio[1] / self.ratio[0]) ** rng.random() * self.ratio[0]  # Log-uniform.
             box_width, box_height = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
             if 0 < box_width <= width and 0 < box_height <= height:
                 x = int(rng.random() * (width - box_width + 1))
@@ -223,7 +223,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey: I, I;16, I;16B …
         deep = np.asarray(image).astype(np.int64)
         grey = (deep >> 8).clip(0, 255).astype(np.uint8)
-        grey[deep == image.info.get("transparency", -1)] = 255
+        grey[deep == image.info.get("transparency", -1)] = 255  # White.
         return Image.fromarray(grey).convert("RGB")
     if image.mode == "F":
         return Image.fromarray(np.asarray(image).clip(0, 255).astype(np.uint8)).convert("RGB")

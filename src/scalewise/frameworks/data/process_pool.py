@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from scalewise.errors import LaunchError
 
@@ -35,7 +35,7 @@ def map_unordered(
             busy[pipe] = next(pending)
             pipe.send(items[busy[pipe]])
         while busy:
-            for pipe in [end for end in wait(list(busy)) if isinstance(end, Connection)]:
+            for pipe in cast(list[Connection], wait(list(busy))):
                 index = busy.pop(pipe)
                 result = _receive(pipe)
                 next_index = next(pending, None)

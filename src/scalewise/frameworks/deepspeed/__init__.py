@@ -1,7 +1,7 @@
 """DeepSpeed: PyTorch's models, their state sharded by DeepSpeed's engine (ZeRO).
 
-Absolute imports find the real deepspeed. This file imports neither it nor torch: checks run
-without them.
+``import deepspeed`` finds the library, not this package. This file imports neither it nor torch:
+checks run without them.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Horovod: PyTorch's models, their gradients averaged by Horovod.
 
-Absolute imports find the real horovod. This file imports neither it nor torch: checks run
-without them.
+``import horovod`` finds the library, not this package. This file imports neither it nor torch:
+most checks run without them.
 """
 
 import os

@@ -80,7 +80,7 @@ class Jax(Framework):
 def variables(spec: RunSpec, env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables to set before JAX is imported: CPU devices and threads.
 
-    Without the limit on threads, a second device would take cores from the first.
+    Without a limit on threads (``NPROC``), a second device would take cores from the first.
     """
     devices = spec.topology.world // spec.ranks
     flags = re.sub(rf"{DEVICE_COUNT_FLAG}=\S*", "", env.get("XLA_FLAGS", "")).split()

@@ -28,6 +28,7 @@ class ReadyClock:
     def __init__(self) -> None:
         self._array: Any = None
         self._queue: SimpleQueue[tuple[Any, Mark | Event] | None] = SimpleQueue()
+        """Arrays with their marks; an event is set when its turn comes; None ends the thread."""
         self._thread = Thread(target=self._wait_for_arrays, daemon=True)
         self._thread.start()
 

@@ -152,7 +152,6 @@ class JaxSession(Session):
         self._fetched += [round(float(loss), 9) for loss in jax.device_get(first)]
 
     def losses(self) -> list[float]:
-        """Return the loss of each step since ``begin``, already averaged over all ranks."""
         self._fetch_losses(len(self._losses))
         return self._fetched
 

@@ -1,4 +1,4 @@
-"""TensorFlow with Keras 3. Neither is imported before it is needed: checks rarely do."""
+"""TensorFlow with Keras 3. A check imports them only if the run has options for its workload."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
