@@ -243,7 +243,7 @@ ELASTIC = {"topology": "1x2", "steps": 10, "epochs": None, "options": {"min_np":
         ({**MPI, "topology": "1x3"}, "a power of two: 1x3 has 3"),
         ({**MPI, "clip": 1.0}, "too early for this: clip"),
         ({**MPI, "schedule": "cosine"}, "too early for this: schedule = 'cosine'"),
-        ({**MPI, "start": "plain"}, "plain starts no ranks of MPI"),
+        ({**MPI, "start": "plain"}, "plain does not start MPI ranks"),
         (MPI, "adasum needs a Horovod with MPI"),
         ({**ELASTIC, "options": {"min_np": 0}}, "min_np must be"),
         ({**ELASTIC, "options": {"min_np": 3}}, "min_np is 3, and 1x2 has 2 ranks"),

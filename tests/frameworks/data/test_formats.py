@@ -353,9 +353,17 @@ def test_missing_and_unequal_idx_files_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "head", "words"),
     [
-        ("train images", (0x0804, 6, 5, 4), "not a complete MNIST idx file: magic number 0x804"),
-        ("validation labels", (0x0803, 6), "not a complete MNIST idx file: magic number 0x803"),
-        ("train images", (0x0803, 6, 0, 4), "not a complete MNIST idx file: images of 4x0"),
+        (
+            "train images",
+            (0x0804, 6, 5, 4),
+            "MNIST idx file: its magic number is 0x804",
+        ),
+        (
+            "validation labels",
+            (0x0803, 6),
+            "MNIST idx file: its magic number is 0x803",
+        ),
+        ("train images", (0x0803, 6, 0, 4), "not a complete MNIST idx file: its images are 4x0"),
         ("train labels", (0x0801, 0), "6 train images and 0 labels"),
         ("validation images", (0x0803, 5, 5, 4), "5 validation images and 6 labels"),
     ],
