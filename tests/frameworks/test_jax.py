@@ -229,7 +229,7 @@ except ValueError as problem:
 def test_more_replicas_than_devices_are_refused(python, tmp_path):
     said, _ = alone(python, tmp_path, "-c", FEWER, JAX_PLATFORMS="cpu").communicate(timeout=200)
     problem, _, hint = said.strip().splitlines()[-1].partition(" | ")
-    assert problem == "1x4 needs 4 devices in each process, and JAX finds 2 cpu there"
+    assert problem == "1x4 needs 4 devices in each process, and JAX finds 2 cpu in one of them"
     assert hint.startswith("use fewer devices per node")
 
 

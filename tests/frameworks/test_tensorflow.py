@@ -257,7 +257,7 @@ def test_a_step_of_a_programs_own_is_told_from_that_of_keras():
 
 def test_a_cluster_described_outside_is_refused(engine, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["elsewhere:1"]}}')
-    with pytest.raises(SpecError, match="TF_CONFIG is set already") as refused:
+    with pytest.raises(SpecError, match="TF_CONFIG is already set") as refused:
         TensorFlow().check(a_tf_run(strategy="multiworker"))
     assert "unset TF_CONFIG" in refused.value.hint
 
