@@ -122,7 +122,7 @@ def test_what_takes_cores_away_is_named():
     assert "busy" in machine.check_cores(range(everything), None, 1, everything + 1.0, {}).says
     held = machine.check_cores([0], 0.5, 8, 0.0, {"SLURM_JOB_ID": "7"})
     assert held.level == "note"
-    assert "a control group allows the time of 0.5; " in held.says
+    assert "a control group limits CPU time to that of 0.5; " in held.says
     assert "8 ranks share 1" in held.says
     assert "--cpus-per-task" in held.hint
 
@@ -185,7 +185,7 @@ def test_slow_small_files_call_for_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "measure_small_files", lambda folder: 40.0)
     found = storage.check_disk(tmp_path, f"server:/x {tmp_path} nfs4 rw 0 0\n")
     assert found.level == "note"
-    assert "(nfs4)" in found.says and "others share it" in found.says
+    assert "(nfs4)" in found.says and "shared with other machines" in found.says
     assert "shards" in found.hint
 
 
@@ -329,7 +329,7 @@ def _command(process):
     ("facts", "env", "driver", "level", "said"),
     [
         (CPU_BUILD, {}, "exit 9", "note", "no GPU"),
-        (CPU_BUILD, {}, f"echo '{CARDS}'", "fault", "2.13.0+cpu is built for the CPU alone"),
+        (CPU_BUILD, {}, f"echo '{CARDS}'", "fault", "2.13.0+cpu is built for the CPU only"),
         ({**CPU_BUILD, "cuda": "13.0"}, {}, f"echo '{CARDS}'", "fault", "for CUDA 13.0 sees none"),
         ({**CPU_BUILD, "cuda": "13.0"}, {"CUDA_VISIBLE_DEVICES": ""}, f"echo '{CARDS}'", "fault",
          "CUDA_VISIBLE_DEVICES= lets torch see none"),

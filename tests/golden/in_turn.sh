@@ -23,19 +23,19 @@ homes=(
 
 devices=(1 4 8)
 
-# A warning is for the run that is under way, and then no other one starts.
+# Pass a warning on to the active run, and start no other run after it.
 run='' warned=''
 trap 'warned=yes; kill -USR1 "$run" 2>/dev/null' USR1 TERM
 
-for place in "${!homes[@]}"; do
-    home=${homes[place]} began=$(date +%s.%N)
+for index in "${!homes[@]}"; do
+    home=${homes[index]} began=$(date +%s.%N)
     bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &
     run=$!
     wait "$run"
     while kill -0 "$run" 2>/dev/null; do wait "$run"; done
-    # Devices that this run left idle are paid for: keep them in mind.
+    # Record the time for the bill, which includes devices that this run left idle.
     printf '{"job":"%s","run":"%s","devices":%s,"of":%s,"began":%s,"ended":%s}\n' \
-        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" "$((SLURM_JOB_NUM_NODES * 4))" \
+        "$SLURM_JOB_ID" "${home##*/}" "${devices[index]}" "$((SLURM_JOB_NUM_NODES * 4))" \
         "$began" "$(date +%s.%N)" >>/shared/runs/vit/allocation.jsonl
     [ -z "$warned" ] || break
 done

@@ -15,7 +15,7 @@
 #SBATCH --no-requeue
 set -u
 
-# The ranks meet on the first node, at a port of this job's own.
+# The ranks rendezvous on the first node, at a port derived from the job's id.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 export MASTER_ADDR MASTER_PORT
@@ -38,19 +38,19 @@ if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
     echo "this run is finished already"
     exit 0
 fi
-# One job at a time has the run: only one can create the link, which names it.
+# Only one job at a time may train the run: the one that can create this link to its id.
 holder="$SCALEWISE_RUN/holder"
 until ln -sn "$SLURM_JOB_ID" "$holder" 2>/dev/null; do
     other=$(readlink "$holder" || cat "$holder")
-    [ "$other" != "$SLURM_JOB_ID" ] || break  # It was put back into the queue.
+    [ "$other" != "$SLURM_JOB_ID" ] || break  # This job was requeued.
     if squeue --noheader --jobs="$other" --states=RUNNING 2>/dev/null | grep -q .; then
-        echo "job $other has this run already"
+        echo "job $other trains this run already"
         exit 1
     fi
-    # That job is gone: one of those that see this takes its place.
+    # That job has ended: of the jobs that see this, one can create the next link.
     holder="$SCALEWISE_RUN/holder-after-$other"
 done
-# A job that was submitted by hand can be asked for, too.
+# A job that was submitted by hand has no job.json yet: scalewise status needs it.
 job="${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"
 [ -e "$SCALEWISE_RUN/job.json" ] ||
     printf '{"schema": 1, "attempt": 1, "world": 8, "launcher": "slurm", "log": 0, "job": "%s"}\n' "${job:-$SLURM_JOB_ID}" >"$SCALEWISE_RUN/job.json"
@@ -58,10 +58,10 @@ echo "scalewise: attempt $SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"
 
 leave="$SCALEWISE_RUN/leave"
 rm -f "$leave"
-# Shortly before the limit, or when told to end, ask the ranks to leave.
+# Shortly before the time limit, or on SIGTERM, create the file that makes ranks stop.
 trap 'touch "$leave"' USR1 TERM
 
-# One process beside the ranks of each node samples how busy it is.
+# One more process on each node samples how busy the node is.
 srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 python3 -m scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
 sampler=$!
 srun --kill-on-bad-exit=1 \
@@ -70,10 +70,10 @@ srun --kill-on-bad-exit=1 \
     -m scalewise.frameworks train /shared/runs/vit/10db1058782f &
 ranks=$!
 wait "$ranks"; code=$?
-# A signal ends the waiting, and not the ranks.
+# A signal interrupts the wait but does not end the ranks: wait again.
 while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null
 do wait "$ranks"; code=$?; done
 kill "$sampler" 2>/dev/null; wait "$sampler"
-# Say how it ended: outcome.json, or the cause.
+# Write how the run ended: outcome.json, or the cause of its failure.
 python3 -m scalewise.frameworks close "$SCALEWISE_RUN"
 exit "$code"

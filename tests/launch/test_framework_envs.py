@@ -56,7 +56,7 @@ SILENT = "#!/bin/sh\nexit 3\n"
 ANOTHER = "#!/bin/sh\necho hello\n"
 NOTHING = "#!/bin/sh\n"
 UNREADABLE = "\0\0"
-NO_PYTHON = "/python is not a working Python: name another: [engines] torch"
+NO_PYTHON = "/python is not a working Python: give another one: [engines] torch"
 BROKEN = """#!/bin/sh
 echo "libpython3.9.so: cannot open shared object file" >&2
 exit 127
@@ -67,8 +67,8 @@ exit 127
     ("script", "said"),
     [
         (OLD, "training needs PyTorch 2.4, and 2.3.1 is installed: pip install --upgrade torch"),
-        (BROKEN, "libpython3.9.so: cannot open shared object file: name another: [engines]"),
-        (SILENT, "python printed no error (code 3): name another: [engines]"),
+        (BROKEN, "libpython3.9.so: cannot open shared object file: give another one: [engines]"),
+        (SILENT, "python printed no error (code 3): give another one: [engines]"),
         *[(text, NO_PYTHON) for text in (ANOTHER, NOTHING, UNREADABLE)],
     ],
 )

@@ -192,7 +192,7 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
     [
         ({"partitoin": "gpu"}, "no key 'partitoin'"),
         ({"time": "soon"}, "not a time limit"),
-        ({"time": "00:00:00"}, "takes a limit of 0 for none"),
+        ({"time": "00:00:00"}, "for Slurm 0 means no limit"),
         ({"cpus_per_task": 0}, "cpus_per_task must be a whole number"),
         ({"modules": "cuda"}, "modules must be a list of texts"),
         ({"env": {"A B": "x"}}, "env: 'A B' is not the name of an environment variable"),

@@ -162,7 +162,7 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     stop_rule = PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8"), Rate(2.5))
     played(question, tmp_path, (1, 2))
     assert quotes.splitlines() == estimate_lines(load_bill(question, tmp_path), Rate(2.5))
-    assert stop_rule.enough(4) in stops.splitlines()
+    assert stop_rule.stop_reason(4) in stops.splitlines()
     assert stops.splitlines()[-2:] == receipt_lines(results.receipt(tmp_path, price=2.5))
     with pytest.raises(SpecError) as told:
         StudyBudget(question, tmp_path, SpendingLimit.of(2.0, None, Rate(2.5))).check()
@@ -170,7 +170,7 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     assert refused == f"error: {told.value}\n hint: {told.value.hint}\n"
     played(question, tmp_path, (4, 8))
     longer = replace(stop_rule, purpose=Purpose.parse("deadline=100s"))
-    assert longer.enough(16) == asks.strip()
+    assert longer.stop_reason(16) == asks.strip()
     found = results.explanations(tmp_path)
     whole = section(found, results.receipt(tmp_path, found))
     assert formats.plain_text([whole]) == receipt.rstrip()
@@ -191,7 +191,7 @@ def test_money_needs_a_price_and_one_limit_is_enough():
     with pytest.raises(SpecError, match="max_cost= needs the price") as told:
         SpendingLimit.of(20.0, None, None)
     assert "max_device_hours=8" in told.value.hint
-    with pytest.raises(SpecError, match="are one limit"):
+    with pytest.raises(SpecError, match="set the same limit"):
         SpendingLimit.of(20.0, 8.0, Rate(2.5))
     assert SpendingLimit.of(None, None, Rate(2.5)) is None
     assert SpendingLimit.of(20.0, None, Rate(2.5)) == SpendingLimit(
@@ -218,7 +218,7 @@ def test_what_was_bought_counts_and_so_does_what_failed(tmp_path):
     write_json(home / "failure-1.json", {"attempt": 1, "started": 0.0, "ended": 1800.0})
     purse = a_purse(question, tmp_path, 1.0)
     assert purse.bill.bought == pytest.approx(1.0 + 11.2 / 3600, rel=1e-3)
-    assert purse.refuses([question.runs()[1]], []).startswith("0 device-hours are left of")
+    assert purse.refusal([question.runs()[1]], []).startswith("0 device-hours are left of")
 
 
 def test_jobs_that_nobody_watches_need_a_time_limit_by_which_they_fit(tmp_path):
@@ -352,14 +352,14 @@ class Careful:
     def __init__(self, looks=1000):
         self.refused, self.left, self.ended = {}, looks, 0
 
-    def refuses(self, runs, under_way):
-        return "one at a time" if under_way or runs[0].topology.world > 4 else ""
+    def refusal(self, runs, active):
+        return "one at a time" if active or runs[0].topology.world > 4 else ""
 
-    def empty(self, under_way):
+    def end_reason(self, active):
         self.left -= 1
         return "the purse is empty" if self.left < 0 else ""
 
-    def changed(self):
+    def clear_bill(self):
         self.ended += 1
 
 
@@ -377,7 +377,7 @@ def test_a_cluster_waits_with_what_would_be_too_much_now(tmp_path):
 def test_an_empty_purse_ends_all_that_is_under_way(tmp_path):
     runs = a_study(topologies=["1x1", "1x2"]).runs()
     cluster, budget, told = Cluster(), Careful(looks=1), Watched()
-    cluster.home, budget.refuses = tmp_path, lambda runs, under_way: ""
+    cluster.home, budget.refusal = tmp_path, lambda runs, active: ""
     failed = execute_runs(cluster, {run: n for n, run in enumerate(runs, 1)}, tmp_path, told,
                        detach=False, budget=budget)  # fmt: skip
     assert sorted(cluster.cancelled) == [1, 2]
@@ -461,21 +461,21 @@ def test_a_study_goes_on_while_any_of_its_curves_wants_it(tmp_path):
     question = a_study(vary=both, topologies=["1x1", "1x2", "1x4"], **EPOCHS)
     played(question, tmp_path, (1, 2))
     stop_rule = PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8"))
-    assert stop_rule.enough(4) == ""
+    assert stop_rule.stop_reason(4) == ""
     bad = a_study(vary={**both, "options.ring": [0.09, 0.1]}, topologies=["1x1", "1x2", "1x4"],
                   **EPOCHS)  # fmt: skip
     played(bad, tmp_path / "bad", (1, 2))
-    told = PurposeRule(bad, tmp_path / "bad", Purpose.parse("efficiency=0.8")).enough(4)
+    told = PurposeRule(bad, tmp_path / "bad", Purpose.parse("efficiency=0.8")).stop_reason(4)
     assert told.count("stopped after 2 devices") == 2
-    assert stop_rule.enough(2) == ""  # Not larger than what is there.
+    assert stop_rule.stop_reason(2) == ""  # Not larger than what is there.
 
 
 def test_equal_steps_are_unequal_work_and_weighed_by_throughput(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=GOOD, steps=50)
     played(question, tmp_path, (1, 2))
-    assert PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8")).enough(4) == ""
+    assert PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8")).stop_reason(4) == ""
     with pytest.raises(SpecError, match="deadline=9s cannot be checked") as told:
-        PurposeRule(question, tmp_path, Purpose.parse("deadline=9s")).enough(4)
+        PurposeRule(question, tmp_path, Purpose.parse("deadline=9s")).stop_reason(4)
     assert told.value.hint.startswith("measure equal epochs")
 
 
@@ -483,8 +483,8 @@ def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):
     watts = {"watts": 400.0, "idle_watts": 90.0}
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=LOSSY | watts, **EPOCHS)
     played(question, tmp_path, (1, 2))
-    assert PurposeRule(question, tmp_path, Purpose.parse("energy=1MWh")).enough(4) == ""
-    told = PurposeRule(question, tmp_path, Purpose.parse("energy=1J")).enough(4)
+    assert PurposeRule(question, tmp_path, Purpose.parse("energy=1MWh")).stop_reason(4) == ""
+    told = PurposeRule(question, tmp_path, Purpose.parse("energy=1J")).stop_reason(4)
     assert "No scale of 1 to 4 devices meets energy=1J" in told
     assert "Wh" in told
 

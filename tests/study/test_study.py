@@ -80,7 +80,10 @@ def test_a_damaged_checkpoint_that_a_run_passed_over_is_told_of(tmp_path):
         ("import torch", "`scalewise port train.py` shows what is missing; "),
         ("import lightning as L", "give its Trainer devices= and num_nodes="),
         ("from pytorch_lightning import Trainer", "-- train.py --devices {devices}"),
-        ("    from accelerate import Accelerator", "start it as accelerate says, with {devices}"),
+        (
+            "    from accelerate import Accelerator",
+            "start it by accelerate's command, with {devices}",
+        ),
         ("import lightningfast  # not lightning", "`scalewise port train.py`"),
     ],
 )

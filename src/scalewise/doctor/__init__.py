@@ -1,4 +1,4 @@
-"""Test what this machine and allocation can do, by use: a program on the PATH is no cluster."""
+"""Test what this machine and allocation can do, by using each part of it."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ Check = tuple[str, Callable[[], Finding]]
 def examine(
     folder: Path, *, ranks: int | None = None, on_check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Finding]:
-    """Check all that a study of ``ranks`` needs here; None: one rank per device, or two."""
+    """Check all that a study with ``ranks`` ranks needs here; None: ``default_ranks``."""
     facts: dict[str, dict[str, Any]] = {}
 
     def check_framework(name: str) -> Finding:
@@ -55,16 +55,16 @@ def _run_checks(checks: list[Check], on_check: Callable[[str], None]) -> Iterato
 def _machine_checks(folder: Path, torch: dict[str, Any], ranks: int) -> list[Check]:
     """Return the checks of this machine, the quick ones first."""
     env, groups = os.environ, cgroups.read_text(Path("/proc/self/cgroup"))
-    quota, bound = cgroups.cpu_quota(groups), machine.affinity()
-    usable = machine.usable_cores(bound, quota)
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    quota, cores = cgroups.cpu_quota(groups), machine.affinity()
+    usable = machine.usable_cores(cores, quota)
+    file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     checks: list[Check] = [
         ("devices", lambda: framework_checks.check_devices(torch, env)),
         ("container", lambda: machine.check_container(env, groups)),
-        ("cores", lambda: machine.check_cores(bound, quota, ranks, os.getloadavg()[0], env)),
+        ("cores", lambda: machine.check_cores(cores, quota, ranks, os.getloadavg()[0], env)),
         ("threads", lambda: machine.check_threads(env, usable, ranks)),
         ("memory", lambda: machine.check_memory(cgroups.memory_limit(groups))),
-        ("open-files", lambda: machine.check_open_files(*files)),
+        ("open-files", lambda: machine.check_open_files(*file_limits)),
         ("shared-memory", lambda: machine.check_shared_memory(Path("/dev/shm"))),
         ("disk", lambda: storage.check_disk(folder, cgroups.read_text(Path("/proc/mounts")))),
         ("clock", lambda: storage.check_clock(folder)),
@@ -75,4 +75,4 @@ def _machine_checks(folder: Path, torch: dict[str, Any], ranks: int) -> list[Che
     ]
     if platform.system() == "Linux":
         return checks
-    return [check for check in checks if check[0] != "shared-memory"]  # Only Linux needs it.
+    return [check for check in checks if check[0] != "shared-memory"]  # Only Linux has /dev/shm.

@@ -1,4 +1,4 @@
-"""CPU and memory limits of this process: the lowest of its control groups, version 1 and 2."""
+"""CPU and memory limits of this process: the lowest of its Linux control groups, version 1 or 2."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 2**60
-"""Version 1 writes a number near 2**63 for no limit."""
+"""A larger memory limit means none: version 1 writes a number near 2**63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,14 @@ class MemoryLimit:
 
 
 def group_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -> Iterator[Path]:
-    """Yield a controller's folders upwards; ``membership`` is the text of /proc/self/cgroup."""
+    """Yield the folders of this process's group and its parents, by the text of its cgroup file."""
+    # Lines of /proc/self/cgroup are ID:CONTROLLERS:PATH; in version 2 CONTROLLERS is empty.
     for line in membership.splitlines():
         _, _, names_and_path = line.partition(":")
         names, _, path = names_and_path.partition(":")
         if names and controller not in names.split(","):
             continue
+        # If both versions are mounted, version 2 is in "unified".
         for top in [root / controller] if names else [root, root / "unified"]:
             group = top / path.strip("/")
             # In a container the path may not exist: then the root is the process's group.
@@ -39,17 +41,17 @@ def cpu_quota(membership: str, root: Path = CGROUP_ROOT) -> float | None:
     """Return the CPU quota in cores; None without a limit."""
     quotas = []
     for group in group_folders(membership, "cpu", root):
-        share, _, period = read_text(group / "cpu.max").partition(" ")
-        if not share:
-            share = read_text(group / "cpu.cfs_quota_us")
+        quota, _, period = read_text(group / "cpu.max").partition(" ")
+        if not quota:  # Version 1.
+            quota = read_text(group / "cpu.cfs_quota_us")
             period = read_text(group / "cpu.cfs_period_us")
-        if share.isdigit() and period.isdigit() and int(period):
-            quotas.append(int(share) / int(period))
+        if quota.isdigit() and period.isdigit() and int(period):  # No limit is "max", or -1.
+            quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 
 
 def memory_limit(membership: str, root: Path = CGROUP_ROOT) -> MemoryLimit | None:
-    """Return the memory limit with the least free memory; None without a limit."""
+    """Return the limit that leaves the least free memory; None without a limit."""
     memory_limits = []
     for group in group_folders(membership, "memory", root):
         for limit_file, usage_file in (

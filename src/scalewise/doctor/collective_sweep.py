@@ -1,4 +1,4 @@
-"""Sweep the collectives over message sizes, store the result, and render it as a table."""
+"""Time the collectives at many message sizes, store the result, and render it as a table."""
 
 import shlex
 import tempfile
@@ -15,13 +15,11 @@ TIMEOUT_SECONDS = 600.0
 
 
 def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
-    """Time the collectives between ``ranks`` ranks of this machine; store it in ``output``."""
+    """Time the collectives between ranks of this machine; return and store the result."""
     if ranks < 2:
-        raise SpecError(
-            f"collectives need at least 2 ranks, got {ranks}",
-            hint=f"for example {parameter('ranks', 2)}",
-        )
-    try:  # Find out before the sweep, which takes a minute.
+        hint = f"for example {parameter('ranks', 2)}"
+        raise SpecError(f"collectives need at least 2 ranks, got {ranks}", hint=hint)
+    try:  # Test before the sweep, which takes a minute, that the result can be written.
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output.parent):
             pass
@@ -38,14 +36,14 @@ def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
 
 
 def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) -> str | None:
-    """Return the command for several nodes, once with srun, else on each; None on one node."""
+    """Return the command for several nodes (with srun: to run once, else on each), else None."""
     slurm_nodes = env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES")
-    world, local = env.get("WORLD_SIZE", "1"), env.get("LOCAL_WORLD_SIZE", "1")
+    world, local_world = env.get("WORLD_SIZE", "1"), env.get("LOCAL_WORLD_SIZE", "1")
     nodes = 1
     if slurm_nodes and slurm_nodes.isdigit():
         nodes = int(slurm_nodes)
-    elif world.isdigit() and local.isdigit():
-        nodes = int(world) // max(1, int(local))
+    elif world.isdigit() and local_world.isdigit():
+        nodes = int(world) // max(1, int(local_world))
     if nodes < 2:
         return None
     master = env.get("MASTER_ADDR", "FIRST_HOST")
@@ -53,7 +51,8 @@ def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) 
     if "SLURM_JOB_NODELIST" in env:
         master = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
         srun = f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
-    per_node = ranks or (int(local) if local.isdigit() and local != "1" else "auto")
+    has_local_world = local_world.isdigit() and local_world != "1"
+    per_node = ranks or (int(local_world) if has_local_world else "auto")
     return (
         f"{srun}torchrun --nnodes={nodes} --nproc-per-node={per_node} --rdzv-backend=c10d "
         f"--rdzv-id=collectives --rdzv-endpoint={master}:29400 "
@@ -62,7 +61,7 @@ def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) 
 
 
 def render_table(result: Mapping[str, Any]) -> str:
-    """Return the sweep as text: a block per operation, then the law of the all-reduce."""
+    """Return the result as text: a block per operation, then the formula of the all-reduce."""
     hosts = ", ".join(result["hosts"])
     lines = [f"{result['ranks']} ranks on {hosts}, {result['backend']}, {result['device']}"]
     for operation in dict.fromkeys(row["operation"] for row in result["rows"]):
@@ -82,9 +81,9 @@ def render_table(result: Mapping[str, Any]) -> str:
 
 
 def describe_law(fit: Mapping[str, float] | None) -> str:
-    """Return the fitted law of the all-reduce as a formula."""
+    """Return the fitted time of an all-reduce as a formula of its bytes."""
     if not fit:
-        return "all-reduce: larger messages took no longer, so no law could be fitted"
+        return "all-reduce: larger messages took no longer, so no formula could be fitted"
     return (
         f"all-reduce: time = {format_duration(fit['latency'])} + bytes / "
         f"{fit['bandwidth'] / 1e9:.3g} GB/s, at most {fit['error'] * 100:.0f} % off"

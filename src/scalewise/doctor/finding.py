@@ -15,13 +15,13 @@ MARKS: Mapping[Level, str] = {"ok": "ok", "note": "note", "fault": "--"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check, and what to do about it."""
+    """The result of one check: a sentence that says what was found, and a hint what to do."""
 
     name: str
     says: str
     hint: str = ""
     level: Level = "ok"
-    """A note is worth knowing; a fault breaks a study or spoils its numbers."""
+    """A note is worth knowing; a fault breaks a study or makes its times unreliable."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     """The observed values, for JSON."""
 
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One remark about a finding, with its level."""
+    """A problem, or a fact worth knowing, that becomes a part of a finding."""
 
     level: Level
     says: str
@@ -53,7 +53,7 @@ class Remark:
 def make_finding(
     name: str, says: str, remarks: Sequence[Remark], evidence: Mapping[str, Any]
 ) -> Finding:
-    """Return a finding with these remarks; the worst remark gives its level."""
+    """Return a finding with these remarks, and with the level of the worst."""
     levels: list[Level] = ["ok", *(remark.level for remark in remarks)]
     sentence = "; ".join([says, *(remark.says for remark in remarks)])
     hints = dict.fromkeys(remark.hint for remark in remarks if remark.hint)
@@ -61,7 +61,7 @@ def make_finding(
 
 
 def run_check(name: str, check: Callable[[], Finding]) -> Finding:
-    """Run a check; if it raises, return that as a finding, so that the other checks run."""
+    """Run a check; if it raises an error, return that as a finding: the other checks go on."""
     try:
         return check()
     except Exception as error:
@@ -91,7 +91,7 @@ class CommandResult:
 
 
 def run_command(*argv: str, seconds: float = 4.0) -> CommandResult:
-    """Run a command with a timeout; its exit code is 126 if it is not on the PATH."""
+    """Run a command with a timeout; its exit code is 126 if it cannot be started."""
     try:
         child = subprocess.Popen(
             argv,
@@ -104,7 +104,8 @@ def run_command(*argv: str, seconds: float = 4.0) -> CommandResult:
         try:
             stdout, stderr = child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):  # Also its children, which hold the pipes.
+            # End its children too: while they have the pipes open, communicate() waits.
+            with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
             return CommandResult(None, "", f"no answer within {seconds:.0f} s")

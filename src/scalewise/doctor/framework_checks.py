@@ -16,11 +16,11 @@ from scalewise.launch.processes import run_ranks
 QUICK_SWEEP = {"operations": ["all-reduce"], "sizes": [4, 16 * 2**20], "patience": 20}
 """Two messages: one shows the latency, one the bandwidth."""
 TIMEOUT_SECONDS = 45.0
-"""Seconds after which the two ranks are ended."""
+"""Seconds that the two ranks may take to exchange these messages."""
 
 
 def framework_facts(name: str) -> dict[str, Any]:
-    """Return what a framework's Python reports of this machine, or why it does not answer."""
+    """Return what a framework's Python reports; else ``absent`` (not installed) or ``problem``."""
     try:
         return dict(Interpreters.load({}).ask(name, "about", name))
     except FrameworkMissing as error:
@@ -49,7 +49,7 @@ def accelerators(facts: Mapping[str, Any]) -> list[str]:
 
 
 def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
-    """Report the devices that torch uses, and why it misses those of the driver."""
+    """Report the devices that torch uses, or why it cannot use those of the driver."""
     if problem := facts.get("problem"):
         return Finding("devices", f"unknown: torch does not answer ({problem})", "", "note")
     visible = accelerators(facts)
@@ -57,16 +57,17 @@ def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     evidence: dict[str, Any] = {"devices": visible, "driver": driver, "links": None}
     if visible:
         names = [f"{visible.count(name)} x {name}" for name in dict.fromkeys(visible)]
-        evidence["links"] = matrix = read_links() if driver else None
+        matrix = read_links() if driver else None
+        evidence["links"] = matrix
         says = ", ".join(names)
         if matrix and len(visible) > 1:
             says += f"; linked by {', '.join(link_kinds(matrix)) or 'an unknown link'}"
         return Finding("devices", says, evidence=evidence)
     if not driver:
-        says = "no GPU: torch computes on the CPU, one rank is one process"
+        says = "no GPU: torch computes on the CPU"
         return Finding("devices", says, "", "note", evidence)
     if not facts.get("cuda"):
-        problem = f"torch {facts.get('version')} is built for the CPU alone"
+        problem = f"torch {facts.get('version')} is built for the CPU only"
         hint = "install a CUDA build: https://pytorch.org/get-started"
     elif "CUDA_VISIBLE_DEVICES" in env:
         problem = f"CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} lets torch see none"
@@ -93,7 +94,7 @@ def read_links() -> str | None:
 
 
 def link_kinds(matrix: str) -> list[str]:
-    """Return the kinds of links between GPUs.
+    """Return the kinds of links between GPUs, from the matrix that ``read_links`` returns.
 
     >>> link_kinds("      GPU0  GPU1  NIC0\\nGPU0   X   NV18  SYS\\nGPU1  NV18   X   SYS")
     ['NV18']
@@ -113,9 +114,9 @@ def check_backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
             file.write_text(json.dumps({"ask": QUICK_SWEEP}), encoding="utf-8")
             result = run_ranks("collectives", file, ranks=2, timeout=TIMEOUT_SECONDS)
     except LaunchError as error:
-        hint = "see host, interfaces"
+        hint = "see the checks host and interfaces"
         if set_variables:
-            hint = f"set was {', '.join(set_variables)}: see interfaces"
+            hint = f"{', '.join(set_variables)} was set: see the check interfaces"
         says = f"two ranks could not exchange data: {error}"
         return Finding("backend", says, hint, "fault", {"words": str(error), "set": set_variables})
     small, large = result["rows"]

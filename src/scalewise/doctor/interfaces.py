@@ -11,6 +11,7 @@ import psutil
 from scalewise.doctor.finding import Finding, Remark, make_finding
 
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""Variables by which users select the network interface of ranks."""
 RESOLVE_SECONDS = 3.0
 """Seconds that resolving a host name may take."""
 
@@ -31,17 +32,19 @@ class Interface:
     @property
     def problem(self) -> str:
         """Why ranks cannot connect on it; empty if they can."""
-        return "" if self.usable else "is down" if not self.up else "has no address"
+        if not self.up:
+            return "is down"
+        return "" if self.addresses else "has no address"
 
     @property
     def outward(self) -> str | None:
         """Its first IPv4 address that another machine could use; None without any."""
-        outward = (ip for ip in self.addresses if ":" not in ip and not is_loopback(ip))
-        return next(outward, None)
+        # An IPv6 address contains a colon.
+        return next((ip for ip in self.addresses if ":" not in ip and not is_loopback(ip)), None)
 
 
 def list_interfaces() -> list[Interface]:
-    """Return the interfaces of this machine, those with outward addresses first."""
+    """Return the interfaces of this machine, usable ones with outward addresses first."""
     states, entries = psutil.net_if_stats(), psutil.net_if_addrs()
     families = (socket.AF_INET, socket.AF_INET6)
     listed = [
@@ -56,7 +59,7 @@ def list_interfaces() -> list[Interface]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is a loopback address."""
+    """Return whether an address, possibly with a scope as in ``fe80::1%eth0``, is a loopback."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
@@ -64,15 +67,15 @@ def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -
     """Return what is wrong with the interfaces that a variable selects."""
     usable = [interface.name for interface in interfaces if interface.usable]
     remedy = f"unset {variable}, or set it to one of: {', '.join(usable) or 'none is usable'}"
-    nccl = variable.startswith("NCCL")
-    if nccl and value.startswith("^"):
+    is_nccl = variable.startswith("NCCL")
+    if is_nccl and value.startswith("^"):  # NCCL excludes the prefixes after "^".
         excluded = tuple(value[1:].split(","))
         if not all(name.startswith(excluded) for name in usable):
             return []
         return [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
     # Gloo takes names; NCCL takes prefixes, but names after "=".
-    exact = not nccl or value.startswith("=")
-    names = (value.removeprefix("=") if nccl else value).split(",")
+    exact = not is_nccl or value.startswith("=")
+    names = (value.removeprefix("=") if is_nccl else value).split(",")
     remarks = []
     for name in names:
         matching = [i for i in interfaces if (i.name == name if exact else i.name.startswith(name))]
@@ -142,7 +145,8 @@ def resolve_host(name: str) -> list[str] | None:
         except (OSError, UnicodeError):
             answers.append([])
 
-    thread = threading.Thread(target=resolve, daemon=True)  # It cannot be stopped.
+    # getaddrinfo has no timeout: a daemon thread does not keep this process alive.
+    thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(RESOLVE_SECONDS)
     return answers[0] if answers else None

@@ -14,7 +14,9 @@ from scalewise.doctor import cgroups
 from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding
 
 MIN_OPEN_FILES = 4096
-"""Open files below which many ranks with many loaders run out."""
+"""Open files below which many ranks with many loaders run out; it is a note."""
+FAULTY_OPEN_FILES = 256
+"""Open files below which few ranks run out, too; it is a fault."""
 TINY_SHARED_MEMORY_BYTES = 64 * 2**20
 """Docker's default shared memory, which a single data loader can fill."""
 
@@ -26,13 +28,13 @@ def check_python() -> Finding:
 
 
 def check_container(env: Mapping[str, str], membership: str, root: Path = Path("/")) -> Finding:
-    """Report signs of a container; a container may show none."""
+    """Report signs of a container; not every container has one. ``membership``: see cgroups."""
     files = {".dockerenv": "docker", "run/.containerenv": "podman"}
     names = {"APPTAINER_": "apptainer", "SINGULARITY_": "singularity", "KUBERNETES_": "kubernetes"}
     group_names = {"docker": "docker", "libpod": "podman", "kubepods": "kubernetes", "/lxc/": "lxc"}
     signs = {f"/{file}": kind for file, kind in files.items() if (root / file).exists()}
-    for beginning, kind in names.items():
-        signs |= {key: kind for key in sorted(env) if key.startswith(beginning)}
+    for prefix, kind in names.items():
+        signs |= {variable: kind for variable in sorted(env) if variable.startswith(prefix)}
     for group, kind in group_names.items():
         if group in membership:
             signs[f"control group {group}"] = kind
@@ -42,31 +44,31 @@ def check_container(env: Mapping[str, str], membership: str, root: Path = Path("
 
 
 def affinity() -> list[int]:
-    """Return the cores this process may use."""
+    """Return the ids of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
-def usable_cores(bound: Sequence[int], quota: float | None) -> int:
+def usable_cores(cores: Sequence[int], quota: float | None) -> int:
     """Return how many threads can run at once, at least one."""
-    return max(1, min(len(bound), int(quota) if quota else len(bound)))
+    return max(1, min(len(cores), int(quota) if quota else len(cores)))
 
 
 def check_cores(
-    bound: Sequence[int], quota: float | None, ranks: int, load: float, env: Mapping[str, str]
+    cores: Sequence[int], quota: float | None, ranks: int, load: float, env: Mapping[str, str]
 ) -> Finding:
-    """Report the usable cores, and what reduces them."""
-    total = os.cpu_count() or len(bound)
-    usable = usable_cores(bound, quota)
+    """Report the usable cores, and what reduces them; ``quota`` is in cores."""
+    total = os.cpu_count() or len(cores)
+    usable = usable_cores(cores, quota)
     remarks = []
     if load > total / 2:
         remarks.append(Remark("fault", "busy", "wait or end other work: times will be noisy"))
-    if quota is not None and quota < len(bound):
-        says = f"a control group allows the time of {quota:g}"
+    if quota is not None and quota < len(cores):
+        says = f"a control group limits CPU time to that of {quota:g}"
         remarks.append(Remark("note", says, "threads beyond that are throttled: use fewer"))
-    if len(bound) < total:
-        remarks.append(Remark("note", f"bound to {_format_ranges(bound)}"))
+    if len(cores) < total:
+        remarks.append(Remark("note", f"bound to {_format_ranges(cores)}"))
     if usable < ranks:
         more = "ask for more cores"
         if "SLURM_JOB_ID" in env:
@@ -74,7 +76,7 @@ def check_cores(
         hint = f"{more}, or use fewer ranks"
         remarks.append(Remark("note", f"{ranks} ranks share {usable}", hint))
     says = f"{usable} usable of {total}, load {load:.1f}"
-    evidence = {"usable": usable, "all": total, "affinity": list(bound)}
+    evidence = {"usable": usable, "all": total, "affinity": list(cores)}
     return make_finding("cores", says, remarks, {**evidence, "quota": quota, "load": load})
 
 
@@ -90,8 +92,8 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 
 
 def check_threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
-    """Report whether the threads of all ranks fit on the cores."""
-    fair = max(1, usable // ranks)
+    """Report whether the threads of all ranks fit on the ``usable`` cores."""
+    per_rank = max(1, usable // ranks)
     remarks = [
         remark
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -101,17 +103,17 @@ def check_threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
     texts = [f"{name}={value}" for name, value in variables.items() if value is not None]
     if not env.get("OMP_NUM_THREADS", "").strip():
         says = f"a rank started by hand takes all {usable} cores, or 1 under torchrun"
-        hint = f"export OMP_NUM_THREADS={fair} for your own scripts; studies set theirs"
+        hint = f"export OMP_NUM_THREADS={per_rank} for your own scripts; studies set theirs"
         remarks = [Remark("note", says, hint), *remarks]
         texts = ["OMP_NUM_THREADS is not set", *(text for text in texts if "OMP" not in text)]
     says = f"{', '.join(texts)}; {_count(ranks, 'rank')} on {_count(usable, 'core')}"
-    return make_finding("threads", says, remarks, {**variables, "ranks": ranks, "fair": fair})
+    return make_finding("threads", says, remarks, {**variables, "ranks": ranks, "fair": per_rank})
 
 
 def _thread_problem(name: str, value: str, usable: int, ranks: int) -> Remark | None:
     """Return what is wrong with a thread count; None if it fits."""
-    fair = max(1, usable // ranks)
-    remedy = f"export {name}={fair}"
+    per_rank = max(1, usable // ranks)
+    remedy = f"export {name}={per_rank}"
     if name.startswith("MKL"):
         remedy = f"unset {name}: it overrides a study's threads"
     count = value.strip().split(",")[0]  # OpenMP takes a list, one number per level.
@@ -124,7 +126,7 @@ def _thread_problem(name: str, value: str, usable: int, ranks: int) -> Remark | 
         return Remark("fault", f"{name}={value} is not a thread count", remedy)
     if int(count) > usable:
         return Remark("fault", f"{name}={value} is more than the {cores}", remedy)
-    if int(count) > fair:
+    if int(count) > per_rank:
         says = f"{ranks} ranks with {count} threads each are more than the {cores}"
         return Remark("fault", says, remedy)
     return None
@@ -146,19 +148,15 @@ def check_memory(limit: cgroups.MemoryLimit | None) -> Finding:
     if free <= 2**30:
         remarks.append(Remark("fault", "too little for a rank", "end other work, or ask for more"))
     if swap.used > 2**30:
-        hint = "end other work: what is swapped out makes steps slow by chance"
+        hint = "end other work: swapped-out memory slows steps at random"
         remarks.append(Remark("note", f"{format_bytes(swap.used)} are swapped out", hint))
     swapping = (
         f"swap {format_bytes(swap.used)} of {format_bytes(swap.total)}" if swap.total else "no swap"
     )
     evidence = {
-        "free": free,
-        "total": total,
-        "machine": memory.total,
-        "limit": limit.bytes if limit else None,
-        "swap": swap.total,
-        "swap_used": swap.used,
-    }
+        "free": free, "total": total, "machine": memory.total,
+        "limit": limit.bytes if limit else None, "swap": swap.total, "swap_used": swap.used,
+    }  # fmt: skip
     says = f"{format_bytes(free)} free of {format_bytes(total)}, {swapping}"
     return make_finding("memory", says, remarks, evidence)
 
@@ -167,7 +165,7 @@ def check_open_files(soft: int, hard: int) -> Finding:
     """Report how many files and connections a process may open."""
     unlimited = resource.RLIM_INFINITY
     texts = [str(count) if count != unlimited else "any number" for count in (soft, hard)]
-    says = f"{texts[0]} open at once, {texts[1]} if asked for"
+    says = f"{texts[0]} open at once, can be raised to {texts[1]}"
     limits = {"soft": soft, "hard": hard}
     evidence = {name: limit if limit != unlimited else None for name, limit in limits.items()}
     if soft == unlimited or soft >= MIN_OPEN_FILES:
@@ -175,7 +173,8 @@ def check_open_files(soft: int, hard: int) -> Finding:
     remedy = f"ulimit -n {MIN_OPEN_FILES if hard == unlimited else min(hard, 65536)}"
     if soft == hard:
         remedy = "ask an administrator for more, or use fewer loader workers"
-    remark = Remark("fault" if soft < 256 else "note", "many ranks with loaders run out", remedy)
+    problem = "too few for many ranks with data loaders"
+    remark = Remark("fault" if soft < FAULTY_OPEN_FILES else "note", problem, remedy)
     return make_finding("open-files", says, [remark], evidence)
 
 
@@ -193,7 +192,7 @@ def check_shared_memory(folder: Path) -> Finding:
         return Finding(name, says, remedy, "fault", evidence)
     remarks = []
     if room.total <= TINY_SHARED_MEMORY_BYTES:
-        remarks.append(Remark("fault", "tiny", remedy))
+        remarks.append(Remark("fault", "too small", remedy))
     elif room.free <= TINY_SHARED_MEMORY_BYTES:
         remarks.append(Remark("fault", "nearly full", f"remove what is left in {folder}; {need}"))
     says = f"{format_bytes(room.free)} free of {format_bytes(room.total)} in {folder}"

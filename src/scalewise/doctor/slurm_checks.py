@@ -18,13 +18,13 @@ def check_slurm(env: Mapping[str, str]) -> Finding:
     """Report whether jobs can be submitted here, and what this allocation has."""
     installed = [name for name in PROGRAMS if shutil.which(name)]
     evidence: dict[str, Any] = {"installed": installed, "controller": False}
-    local = "studies still run on this machine"
+    local_hint = "studies still run on this machine"
     if not installed:
-        return Finding("slurm", "not installed", local, "note", evidence)
+        return Finding("slurm", "not installed", local_hint, "note", evidence)
     ping = run_command("scontrol", "ping")
     if not controller_is_up(ping):
         says = f"{', '.join(installed)} installed, but no controller answers: {ping.last_line}"
-        hint = f"ask on a login node, or start slurmctld; {local}"
+        hint = f"run doctor on a login node, or start slurmctld; {local_hint}"
         return Finding("slurm", says, hint, "note", {**evidence, "ping": ping.last_line})
     evidence["controller"] = True
     remarks, says = [], "the controller answers"

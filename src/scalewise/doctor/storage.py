@@ -41,7 +41,7 @@ def check_disk(folder: Path, mounts: str) -> Finding:
     if free <= 2**30:
         remarks.append(Remark("fault", "nearly full", "free some space, or give -o"))
     if rate < SLOW_FILES_PER_SECOND:
-        problem = "slow with small files" + (", and others share it" if shared else "")
+        problem = "slow with small files" + (", and shared with other machines" if shared else "")
         hint = "pack training data into few large files (shards), or copy it to a local disk first"
         remarks.append(Remark("note", problem, hint))
     says = (
@@ -58,14 +58,15 @@ def file_system(folder: Path, mounts: str) -> str | None:
     >>> file_system(Path("/data/x"), "a / ext4 rw 0 0\\nb /data nfs4 rw 0 0\\n")
     'nfs4'
     """
-    best: tuple[int, str | None] = (-1, None)
+    longest: tuple[int, str | None] = (-1, None)  # Length and type of the deepest mount point.
     for line in mounts.splitlines():
         _, mount_point, kind, *_ = line.split()
+        # A space in the path is written as \040.
         mount_point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount_point)
         # Of two mounts at one point, the later one covers the earlier.
-        if folder.is_relative_to(mount_point) and len(mount_point) >= best[0]:
-            best = (len(mount_point), kind)
-    return best[1]
+        if folder.is_relative_to(mount_point) and len(mount_point) >= longest[0]:
+            longest = (len(mount_point), kind)
+    return longest[1]
 
 
 def measure_write_bandwidth(folder: Path) -> float:
@@ -91,7 +92,7 @@ def measure_small_files(folder: Path) -> float:
 
 
 def check_clock(folder: Path) -> Finding:
-    """Compare this host's clock with the file server's, and report whether NTP is active."""
+    """Compare this host's clock with that of the folder's file server; report whether NTP is on."""
     with tempfile.NamedTemporaryFile(prefix=".scalewise-", dir=folder) as file:
         before = time.time()
         file.write(b"x")
@@ -105,14 +106,14 @@ def check_clock(folder: Path) -> Finding:
     synchronized = {"yes": True, "no": False}.get(answer.stdout.strip()) if answer.ok else None
     remarks = []
     if abs(ahead) > MAX_CLOCK_OFFSET_SECONDS:
-        hint = "have both clocks set by NTP: times of ranks on several hosts cannot be compared"
+        hint = "let NTP set both clocks: times of ranks on several hosts cannot be compared"
         remarks.append(Remark("fault", "host and file server disagree", hint))
     if synchronized is False:
         hint = "timedatectl set-ntp true, before runs on several hosts"
-        remarks.append(Remark("note", "not kept right by NTP", hint))
-    ntp = {True: "kept right by NTP", False: "", None: "NTP unknown"}[synchronized]
-    says = f"the folder's clock is {abs(ahead):.2f} s {'ahead' if ahead > 0 else 'behind'}"
+        remarks.append(Remark("note", "not synchronized by NTP", hint))
+    ntp = {True: "synchronized by NTP", False: "", None: "NTP unknown"}[synchronized]
+    says = f"the file server's clock is {abs(ahead):.2f} s {'ahead' if ahead > 0 else 'behind'}"
     if abs(ahead) < 0.1:
-        says = "the folder's clock is the same"
+        says = "the file server's clock is the same"
     says = f"{says}, {ntp}" if ntp else says
     return make_finding("clock", says, remarks, {"file_server_ahead": ahead, "ntp": synchronized})

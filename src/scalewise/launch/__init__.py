@@ -1,4 +1,4 @@
-"""Start a run: plan it as a value, execute the plan, write ``job.json`` for later processes."""
+"""Start runs: plan them as a value, execute the plan, and write ``job.json`` for later calls."""
 
 import re
 import shlex
@@ -14,12 +14,12 @@ from scalewise.spec import RunSpec
 from scalewise.validate import check_environment_name
 
 PORT_PLACEHOLDER = "\0port\0"
-"""Placeholder for a free port, found at the start; no argument can hold a null character."""
+"""Stands for a free port that is chosen at the start; real arguments hold no null character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One process: its arguments, and what it adds to the environment."""
+    """One process: its arguments, and the variables that are added to its environment."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -58,13 +58,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a launcher started for one run, as in ``job.json``; ``world`` is its number of ranks."""
+    """What a launcher started for one run, as in ``job.json``."""
 
     folder: Path
     """The run's folder."""
     attempt: int
     world: int
-    name: Mapping[str, Any]
+    """The number of ranks."""
+    details: Mapping[str, Any]
+    """How this launcher finds the job again: the other keys of ``job.json``."""
 
     def tails(self) -> list[RankTail]:
         """Return the last lines of each rank in this attempt."""
@@ -73,9 +75,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a job: running, ended, or stuck and to be cancelled."""
+    """The state of a job, as a launcher reports it."""
 
     phase: Literal["running", "ended", "stuck"]
+    """``running`` also while it is queued; ``stuck``: the caller must cancel it."""
     cause: str = ""
     """What the launcher knows of a failure; the ranks' records say more."""
     killed: Mapping[int, str] = field(default_factory=dict)
@@ -90,7 +93,7 @@ class State:
 
 def write_job(job: Job) -> Job:
     """Write ``job.json`` for a job that was started, or is about to be; return the job."""
-    write_json(job.folder / "job.json", {"attempt": job.attempt, "world": job.world, **job.name})
+    write_json(job.folder / "job.json", {"attempt": job.attempt, "world": job.world, **job.details})
     return job
 
 
@@ -121,10 +124,11 @@ def write_plan_files(plan: Plan) -> None:
 
 
 def next_attempt(home: Path) -> int:
-    """Return a number that no earlier attempt at the run in ``home`` has had."""
+    """Return the number of the next attempt at the run in ``home``; no number is used twice."""
     used = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
     for name in ("job.json", "outcome.json"):
         if (home / name).exists():
+            # A pattern also reads a damaged file.
             match = re.search(r'"attempt": (\d+)', (home / name).read_text(encoding="utf-8"))
             used.append(int(match[1]) if match else 0)
     return newest_attempt(home, max(used, default=0)) + 1
@@ -134,7 +138,7 @@ class Launcher(Protocol):
     """Starts runs; made from the study's ``[launcher]`` table."""
 
     at_once: float
-    """How many runs it starts at a time."""
+    """How many runs may be active at a time."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Describe the device-hours that these runs request; refuse more than is allowed."""
@@ -143,7 +147,7 @@ class Launcher(Protocol):
         """Return the most device-hours that these runs can take; None without a time limit."""
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
-        """Return the devices that are billed while ``run`` trains, started with ``among``."""
+        """Return the devices billed while ``run`` trains; ``among``: all runs to be started."""
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return groups of runs that are planned and started together."""

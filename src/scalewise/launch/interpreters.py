@@ -1,4 +1,4 @@
-"""The Python of each framework: from ``[engines]`` of the study, or the user's engines.toml."""
+"""The Python that runs each framework: ``[engines]`` of the study, else of the user's files."""
 
 import os
 import shutil
@@ -20,35 +20,35 @@ CONFIG_FILE = "engines.toml"
 
 @dataclass(frozen=True, slots=True)
 class Interpreters:
-    """Paths of Pythons, by framework."""
+    """The Pythons of frameworks that are not installed in the Python of scalewise."""
 
-    named: Mapping[str, str] = field(default_factory=dict)
+    by_framework: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, study_engines: Mapping[str, str]) -> "Interpreters":
         """Return the Pythons of the user's configuration, overridden by the study's."""
-        named = {**load_user_config(user_config_path(CONFIG_FILE)), **study_engines}
-        for name, python in named.items():
-            if os.sep in python:  # Links are kept: the Python of an environment is one.
-                named[name] = os.path.abspath(os.path.expanduser(python))
-        return cls(named)
+        pythons = {**load_user_config(user_config_path(CONFIG_FILE)), **study_engines}
+        for name, python in pythons.items():
+            if os.sep in python:  # Do not resolve links: a link to Python marks its environment.
+                pythons[name] = os.path.abspath(os.path.expanduser(python))
+        return cls(pythons)
 
     def python(self, framework: str) -> str:
         """Return the Python that runs a framework."""
-        return self.named.get(framework, sys.executable)
+        return self.by_framework.get(framework, sys.executable)
 
     def paths(self, framework: str, folder: Path) -> list[str]:
-        """Return what that Python needs on its path: the worker zip in ``folder``, if any."""
-        return [str(folder / worker_zip.FILE_NAME)] if framework in self.named else []
+        """Return entries for PYTHONPATH: a separate Python finds the worker zip in ``folder``."""
+        return [str(folder / worker_zip.FILE_NAME)] if framework in self.by_framework else []
 
     def ask(self, framework: str, verb: str, argument: str) -> Any:
-        """Return the answer of a framework's Python to one of the worker's verbs."""
+        """Run a verb of ``python -m scalewise.frameworks`` in a framework's Python."""
         python = self.python(framework)
         if shutil.which(python) is None:
             raise FrameworkMissing(
                 f"framework {framework!r} has no Python {python}",
-                hint=f"{install_hint(framework)} in an environment of its own: name the Python "
-                f'there, [engines] {framework} = "…"',
+                hint=f"{install_hint(framework)} in a separate environment, and give its Python: "
+                f'[engines] {framework} = "…"',
             )
         with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
             paths = self.paths(framework, Path(home))

@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 300.0
 """Seconds without any progress after which a run counts as hung."""
 MIN_PROCESS_LIMIT = 64
 """The process limit of a run on a machine with few cores."""
-LOOK_SECONDS = 5.0
+PROGRESS_READ_SECONDS = 5.0
 """Seconds between two reads of the rank files, which show progress."""
 LINGER_SECONDS = 10.0
 """Seconds that child processes may outlive the processes that we started."""
@@ -48,7 +48,7 @@ class LocalLauncher:
     """Starts runs on this machine. Setting: ``patience``, seconds allowed without progress."""
 
     at_once = 1.0
-    """Runs started at a time: several would slow each other down on one machine."""
+    """Runs active at a time: several would slow each other down on one machine."""
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, interpreters: Interpreters | None = None
@@ -58,10 +58,12 @@ class LocalLauncher:
         self._patience = settings.get("patience", PATIENCE_SECONDS)
         check_positive("patience", self._patience, example=PATIENCE_SECONDS)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._progress_read = time.monotonic()
+        """Processes that this call has started, by process id."""
+        self._progress_read_at = time.monotonic()
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
+        """By run folder: the process that samples the load of this node."""
         self._unseen: dict[Path, tuple[float, State]] = {}
-        """For runs with invisible processes: when we last read their files, and their state."""
+        """By run folder, if we cannot see its processes: when we read its files, and its state."""
         self._ended_at: dict[Path, float] = {}
         """By run folder: when we found that all processes that we started had ended."""
 
@@ -84,7 +86,7 @@ class LocalLauncher:
         """Return what would be executed."""
         (run,) = runs
         cores = os.cpu_count() or 1
-        limit = max(MIN_PROCESS_LIMIT, 8 * cores)
+        limit = max(MIN_PROCESS_LIMIT, 8 * cores)  # More per core is taken for a mistake.
         if (run.program or run.started_by != "direct") and run.topology.world > limit:
             raise LaunchError(
                 f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
@@ -92,10 +94,8 @@ class LocalLauncher:
                 hint=f"choose at most {limit} devices on this machine",
             )
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
-            raise LaunchError(
-                f"start = {run.start!r} needs a Slurm job",
-                hint=f"{parameter('launcher', 'slurm')}, or leave it out",
-            )
+            hint = f"give {parameter('launcher', 'slurm')}, or leave start out"
+            raise LaunchError(f"start = {run.start!r} needs a Slurm job", hint=hint)
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.RUN_VARIABLE: str(home)}
         if worker_zips := self._worker_zips(run, folder):
@@ -105,21 +105,22 @@ class LocalLauncher:
         if not run.program:
             env |= processes.SAFE_PATH
         if worker_zips and not run.program:
-            env["SCALEWISE_UNWATCHED"] = "1"  # Our own workers measure themselves.
+            # The zip would start the watcher, but our own workers measure themselves.
+            env["SCALEWISE_UNWATCHED"] = "1"
         python = self._interpreters.python(run.framework)
         commands = tuple(
-            Command(argv, {**env, **rank}) for argv, rank in _processes(run, home, python)
+            Command(argv, {**env, **rank_env}) for argv, rank_env in _commands(run, home, python)
         )
         return Plan((run,), folder, commands, _script_file(run, commands))
 
     def prepare(self, plan: Plan) -> None:
-        """Write the run's commands and its spec."""
+        """Write the run's commands, its spec and, if it needs one, the worker zip."""
         write_plan_files(plan)
         if any(self._worker_zips(run, plan.folder) for run in plan.runs):
             worker_zip.pack(plan.folder)
 
     def _worker_zips(self, run: RunSpec, folder: Path) -> list[str]:
-        """Return the path of the worker zip, if the run needs it on its Python path."""
+        """Return a list with the path of the worker zip; empty if the run does not need it."""
         if run.program:
             return [str(folder / worker_zip.FILE_NAME)]
         return self._interpreters.paths(run.framework, folder)
@@ -130,32 +131,27 @@ class LocalLauncher:
         home = plan.folder / run.id
         attempt = next_attempt(home)
         with socket.socket() as probe:
-            probe.bind(("localhost", 0))  # Port 0: any that is free.
+            probe.bind(("localhost", 0))  # Port 0: the system chooses a free one.
             port = int(probe.getsockname()[1])
         commands = [command.with_port(port) for command in plan.commands]
         self.prepare(replace(plan, files=_script_file(run, commands)))
         # Processes of an earlier attempt that job.json does not name would write to the same files.
         processes.end(processes.ProcessFilter({processes.RUN_VARIABLE: str(home)}))
         log = home / "log.txt"
-        name: dict[str, Any] = {  # What job.json says about a job of this launcher.
-            "launcher": "local",
-            "token": uuid4().hex,
-            "host": os.uname().nodename,
-            "machine": processes.machine_id(),
-            "uid": os.getuid(),
-            "starter": processes.identity(os.getpid()),
-            "commands": len(commands),
-            "processes": [],
-            "log": log.stat().st_size if log.exists() else 0,
-        }
+        details: dict[str, Any] = {
+            "launcher": "local", "token": uuid4().hex, "host": os.uname().nodename,
+            "machine": processes.machine_id(), "uid": os.getuid(),
+            "starter": processes.identity(os.getpid()), "commands": len(commands), "processes": [],
+            "log": log.stat().st_size if log.exists() else 0,  # Where this attempt's lines begin.
+        }  # fmt: skip
         attempt_env = {
             "SCALEWISE_ATTEMPT": str(attempt),
             "SCALEWISE_LAUNCHED": repr(time.time()),
-            processes.TOKEN_VARIABLE: name["token"],
+            processes.TOKEN_VARIABLE: details["token"],
         }
-        job = Job(home, attempt, run.ranks, name)
-        # If we are killed before the process ids are written, the processes are found all the
-        # same: their environment holds the token.
+        job = Job(home, attempt, run.ranks, details)
+        # If we are killed before the process ids are written, a later call finds the processes
+        # by the token in their environment.
         with job_files_written([job], undo_on=BaseException):
             try:
                 started = []
@@ -167,19 +163,20 @@ class LocalLauncher:
                     env = {**commands[0].env, **attempt_env}
                     with suppress(LaunchError):  # The run does not fail without its sampler.
                         self._samplers[home] = processes.start_sampler(home, started[0]["pid"], env)
-                return [write_job(replace(job, name={**name, "processes": started}))]
+                return [write_job(replace(job, details={**details, "processes": started}))]
             except BaseException:
                 processes.end(_process_filter(job))
                 raise
 
     def poll(self, job: Job) -> State:
         """Return the state of the job, without changing it."""
-        if not _visible(job):
+        if not _is_visible(job):
             return self._poll_unseen(job)
-        if not job.name.get("processes"):
-            return self._find_processes(job)
-        codes = [self._code(process) for process in job.name["processes"]]
-        if None not in codes or any(codes):  # If one agent fails, the others wait for ever.
+        if not job.details.get("processes"):
+            return self._poll_by_token(job)
+        codes = [self._exit_code(process) for process in job.details["processes"]]
+        # All processes have ended, or one has failed: then the others would wait for ever.
+        if None not in codes or any(codes):
             killed, exits = _process_ends(job, codes)
             cause = "" if killed else _kill_cause(job, codes)
             if None in codes:
@@ -187,38 +184,39 @@ class LocalLauncher:
             if sampler := self._samplers.pop(job.folder, None):
                 processes.wait_or_kill(sampler)
             if not exits:  # Child processes may outlive those that we started, for a while.
-                since = self._ended_at.setdefault(job.folder, time.monotonic())
-                waits = time.monotonic() - since < LINGER_SECONDS
-                if waits and _process_filter(job).processes():
+                ended_at = self._ended_at.setdefault(job.folder, time.monotonic())
+                may_linger = time.monotonic() - ended_at < LINGER_SECONDS
+                if may_linger and _process_filter(job).processes():
                     return State("running")
             return State("ended", cause, killed, exits)
-        if time.monotonic() - self._progress_read > min(LOOK_SECONDS, self._patience):
-            self._progress_read = time.monotonic()
-            if silence(job) > self._patience:
+        read_seconds = min(PROGRESS_READ_SECONDS, self._patience)
+        if time.monotonic() - self._progress_read_at > read_seconds:
+            self._progress_read_at = time.monotonic()
+            if seconds_without_progress(job) > self._patience:
                 return State("stuck", _hang_cause(job))
         return State("running")
 
-    def _find_processes(self, job: Job) -> State:
+    def _poll_by_token(self, job: Job) -> State:
         """Return the state of a job whose starter was killed before it wrote the process ids."""
-        if "starter" in job.name and processes.alive(**job.name["starter"]):
+        if "starter" in job.details and processes.alive(**job.details["starter"]):
             return State("running", note="its processes are being started")
         outermost = _process_filter(job).outermost()
         if not outermost:
             return State("ended")
-        # A process that has ended by now was started if its rank has written something.
-        begun = all(tail.lines for tail in job.tails())
-        if len(outermost) < job.name.get("commands", 1) and not begun:
+        # Processes may be missing because they have ended: then every rank has written lines.
+        all_ranks_wrote = all(tail.lines for tail in job.tails())
+        if len(outermost) < job.details.get("commands", 1) and not all_ranks_wrote:
             return State("stuck", "not all of its processes were started")
-        return State("running", job=replace(job, name={**job.name, "processes": outermost}))
+        return State("running", job=replace(job, details={**job.details, "processes": outermost}))
 
     def _poll_unseen(self, job: Job) -> State:
         """Return the state of a job whose processes we cannot see, from its ranks' files."""
         read_at, state = self._unseen.get(job.folder, (-math.inf, State("running")))
-        if time.monotonic() - read_at > min(LOOK_SECONDS, self._patience):
-            host = job.name["host"]
+        if time.monotonic() - read_at > min(PROGRESS_READ_SECONDS, self._patience):
+            host = job.details["host"]
             if all(tail.ended for tail in job.tails()):
                 state = State("ended")
-            elif (silent_seconds := silence(job)) > self._patience:
+            elif (silent_seconds := seconds_without_progress(job)) > self._patience:
                 state = State("ended", f"{host} wrote no record for {silent_seconds:.0f} s")
             else:
                 state = State("running", note=f"on {host}")
@@ -226,69 +224,69 @@ class LocalLauncher:
         return state
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End every process of the run."""
-        if not _visible(job) and self._poll_unseen(job).phase == "running":
-            same = job.name.get("machine") == processes.machine_id()
-            where = "of another user" if same else f"on {job.name['host']}"
+        """End every process of the run; ``stuck``: print the ranks' stacks first."""
+        if not _is_visible(job) and self._poll_unseen(job).phase == "running":
+            is_here = job.details.get("machine") == processes.machine_id()
+            where = "of another user" if is_here else f"on {job.details['host']}"
             raise OutOfReach(
                 f"the run {where} in {job.folder} cannot be ended from here",
-                hint=("ask that user to run" if same else f"on {job.name['host']}, run")
+                hint=("ask that user to run" if is_here else f"on {job.details['host']}, run")
                 + f" `scalewise cancel {job.folder.parent}`",
             )
         if stuck:
             pids = {tail.notes.pid for tail in job.tails() if tail.notes.pid}
             processes.show_stacks(_process_filter(job), pids)
         processes.end(_process_filter(job))
-        for process in job.name.get("processes", ()):
-            if _visible(job) and processes.alive(**process):
+        for process in job.details.get("processes", ()):
+            if _is_visible(job) and processes.alive(**process):
                 raise OutOfReach(
                     f"process {process['pid']} of the run in {job.folder} could not be ended",
                     hint=f"`ps -fp {process['pid']}` says whose it is",
                 )
 
-    def _code(self, process: Mapping[str, Any]) -> int | None:
+    def _exit_code(self, process: Mapping[str, Any]) -> int | None:
         """Return a process's exit code; None while it lives."""
         if child := self._children.get(process["pid"]):
             return child.poll()
-        # Started by an earlier call: its exit code is lost; its ranks' records are not.
+        # An earlier call started it, so its exit code is unknown: the ranks' records decide.
         return None if processes.alive(process["pid"], process["created"]) else 0
 
 
-def _visible(job: Job) -> bool:
+def _is_visible(job: Job) -> bool:
     """Return whether this user can see the job's processes from this machine."""
-    if "machine" not in job.name:  # An earlier version wrote it.
-        return job.name.get("host") in (None, os.uname().nodename)
+    if "machine" not in job.details:  # An earlier version of scalewise wrote the file.
+        return job.details.get("host") in (None, os.uname().nodename)
     # A machine may hide the processes of other users, or at least their environment.
-    ours = os.getuid() in (job.name["uid"], 0)
-    return ours and bool(job.name["machine"] == processes.machine_id())
+    may_see = os.getuid() in (job.details["uid"], 0)
+    return may_see and bool(job.details["machine"] == processes.machine_id())
 
 
 def _process_filter(job: Job) -> processes.ProcessFilter:
     """Return the filter that finds a job's processes, also after its folder was moved."""
     variables = {processes.RUN_VARIABLE: str(job.folder)}
-    if "token" in job.name:
-        variables = {processes.TOKEN_VARIABLE: job.name["token"]}
-    return processes.ProcessFilter(variables, job.name.get("processes", ()))
+    if "token" in job.details:
+        variables = {processes.TOKEN_VARIABLE: job.details["token"]}
+    return processes.ProcessFilter(variables, job.details.get("processes", ()))
 
 
 def _script_file(run: RunSpec, commands: Sequence[Command]) -> dict[str, str]:
-    """Return a shell script that starts the run's commands, for a person to read, by its path."""
+    """Return path and text of a shell script that shows a person how the run was started."""
     text = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
     return {f"{run.id}/plan/commands.sh": text}
 
 
 RENDEZVOUS = {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
 """Variables with the rendezvous address of the ranks."""
-Process = tuple[tuple[str, ...], dict[str, str]]
+CommandAndVariables = tuple[tuple[str, ...], dict[str, str]]
 """A command line, and the variables that give the process its rank."""
 
 
-def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
-    """Return the processes to start for a run, by ``run.started_by``.
+def _commands(run: RunSpec, home: Path, python: str) -> list[CommandAndVariables]:
+    """Return the command lines that start a run, by ``run.started_by``.
 
     ``direct``: one worker for all devices. ``plain``: one per device, without an agent. ``node``:
-    one per node. Otherwise an agent (torchrun, horovodrun, mpirun), which starts the ranks; for a
-    program with a command of its own, that command once per node.
+    one per node. Otherwise an agent (torchrun, horovodrun, mpirun), which starts the ranks; if a
+    program is a complete command, that command once per node.
     """
     topology = run.topology
     if run.program:
@@ -297,14 +295,15 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
             "devices": topology.devices, "world": topology.world, "nodes": topology.nodes,
             "master": "localhost", "port": PORT_PLACEHOLDER,
         }  # fmt: skip
-        nodes = [{**values, "node_rank": node} for node in range(topology.nodes)]
+        by_node = [{**values, "node_rank": node} for node in range(topology.nodes)]
         if run.started_by == "node":
-            with_python = user_program.with_python(python)
+            program = user_program.with_python(python)
             return [
-                (tuple(with_python.direct_command(node)), _rank_variables(number, run.ranks, 1))
-                for number, node in enumerate(nodes)
+                (tuple(program.direct_command(node_values)), _rank_variables(node, run.ranks, 1))
+                for node, node_values in enumerate(by_node)
             ]
-        return [(user_program.agent_command(_agent_options(run), node), {}) for node in nodes]
+        options = _agent_options(run)
+        return [(user_program.agent_command(options, node_values), {}) for node_values in by_node]
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]
@@ -321,18 +320,15 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         options = (*for_root, "--oversubscribe", "--bind-to", "none", "-np", str(topology.world))
         return [(("mpirun", *options, *worker), RENDEZVOUS)]
     agent = (python, "-m", "torch.distributed.run", *_agent_options(run))
-    return [((*agent, *worker[1:]), {})] * topology.nodes  # All "nodes" are this machine.
+    return [((*agent, *worker[1:]), {})] * topology.nodes  # Every "node" is this machine.
 
 
 def _rank_variables(rank: int, ranks: int, per_node: int) -> dict[str, str]:
-    """Return the variables that torchrun would set for a rank, ``per_node`` ranks on a node."""
+    """Return the variables that torchrun would set for a rank if a node has ``per_node`` ranks."""
     return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank % per_node),
-        "LOCAL_WORLD_SIZE": str(per_node),
-        **RENDEZVOUS,
-    }
+        "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % per_node),
+        "LOCAL_WORLD_SIZE": str(per_node), **RENDEZVOUS,
+    }  # fmt: skip
 
 
 def _agent_options(run: RunSpec) -> tuple[str, ...]:
@@ -351,7 +347,7 @@ def _host_options(run: RunSpec) -> tuple[str, ...]:
     world, min_ranks = run.topology.world, run.options.get("min_np")
     if not min_ranks:
         return ("-H", f"localhost:{world}")
-    # horovodrun drops a host when one of its ranks is lost: give each rank another host name.
+    # Elastic horovodrun drops a host if a rank on it is lost: give each rank its own host name.
     names = "".join(f"{_localhost_alias(rank)}:1\\n" for rank in range(world))
     return (
         "--min-np", str(min_ranks), "--max-np", str(world), "--network-interface", "lo",
@@ -360,7 +356,7 @@ def _host_options(run: RunSpec) -> tuple[str, ...]:
 
 
 def _localhost_alias(number: int) -> str:
-    """Return a name of this machine, with another spelling for each number.
+    """Return ``localhost``, with other letters in upper case for each number.
 
     >>> _localhost_alias(0), _localhost_alias(1), _localhost_alias(6)
     ('localhost', 'Localhost', 'lOCalhost')
@@ -370,8 +366,8 @@ def _localhost_alias(number: int) -> str:
 
 
 def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
-    """Return which of the processes that we started was killed from outside, if one was."""
-    for process, code in zip(job.name["processes"], codes):
+    """Return a sentence about the first process of ours that a signal killed; else empty."""
+    for process, code in zip(job.details["processes"], codes):
         if code is not None and code < 0:
             name = signal_name(-code)
             which = "a process of the run" if len(codes) > 1 else "the run's first process"
@@ -379,27 +375,29 @@ def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
     return ""
 
 
-def silence(job: Job) -> float:
+def seconds_without_progress(job: Job) -> float:
     """Return the seconds since any rank made progress."""
-    quiet = []
+    silent_seconds = []
     for rank in range(job.world):
         path = rank_file(job.folder, rank)
-        # An earlier attempt may have left the rank's file, long ago.
+        # The rank's file may be of an earlier attempt; job.json was written for this one.
         files = (path, job.folder / "job.json")
-        since = max(file.stat().st_mtime for file in files if file.exists())
+        written_at = max(file.stat().st_mtime for file in files if file.exists())
+        # A rank without progress writes lines that say for how long it has stalled.
         stalled = read_tail(job.folder, rank, job.attempt).last.get("stalled")
-        quiet.append(time.time() - since + (stalled["seconds"] if stalled else 0.0))
-    return min(quiet)
+        stalled_seconds = stalled["seconds"] if stalled else 0.0
+        silent_seconds.append(time.time() - written_at + stalled_seconds)
+    return min(silent_seconds)
 
 
 def _hang_cause(job: Job) -> str:
     """Return which ranks of a hung run made the least progress, and where they stopped."""
     ranks = job.tails()
     if not any(rank.lines for rank in ranks):
-        seconds = f"{silence(job):.0f} s"
+        seconds = f"{seconds_without_progress(job):.0f} s"
         return f"no rank has started for {seconds} (raise [launcher] patience to wait longer)"
     stalls = [rank.last.get("stalled") or {} for rank in ranks]
-    progress = [
+    progress = [  # Steps, and laps within the step; a rank without any line is the last.
         (stall.get("steps", 0 if rank.lines else -1), stall.get("laps", 0))
         for rank, stall in zip(ranks, stalls)
     ]
@@ -408,17 +406,17 @@ def _hang_cause(job: Job) -> str:
     several = f"all {count} ranks" if count == len(ranks) else f"{count} of {len(ranks)} ranks"
     who = f"rank {behind.rank}" if count == 1 else several
     return (
-        f"no progress for {silence(job):.0f} s: {who} stopped {behind.position} "
+        f"no progress for {seconds_without_progress(job):.0f} s: {who} stopped {behind.position} "
         "(stacks are in log.txt; raise [launcher] patience to wait longer)"
     )
 
 
 def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
     """Return the signals and the exit codes that ended processes, by process id."""
-    killed, exits = read_process_ends(job.folder / "log.txt", job.name.get("log", 0))
-    command_codes = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
-    ranks = {tail.notes.pid for tail in job.tails()}
-    # The signal of an agent is not that of its ranks.
+    killed, exits = read_process_ends(job.folder / "log.txt", job.details.get("log", 0))
+    command_codes = {p["pid"]: code for p, code in zip(job.details["processes"], codes) if code}
+    rank_pids = {tail.notes.pid for tail in job.tails()}
+    # A signal that killed an agent did not kill its ranks: count only those of ranks.
     signals = {pid: signal_name(-code) for pid, code in command_codes.items() if code < 0}
-    killed = {**killed, **{pid: name for pid, name in signals.items() if pid in ranks}}
+    killed = {**killed, **{pid: name for pid, name in signals.items() if pid in rank_pids}}
     return killed, exits or command_codes

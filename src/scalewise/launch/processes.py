@@ -19,10 +19,13 @@ from scalewise.errors import LaunchError
 
 RUN_VARIABLE = "SCALEWISE_RUN"
 TOKEN_VARIABLE = "SCALEWISE_TOKEN"
+"""A random text that only the processes of one job have."""
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Keeps ``python -m`` off the current folder's modules; Python 3.10: see ``watch/inject.py``."""
+"""Makes ``python -m`` skip the current folder; Python 3.10 ignores it, see ``watch/inject.py``."""
+START_TIME_TOLERANCE = 1.0
+"""Seconds by which two readings of one process's start time may differ."""
 GRACE_SECONDS = 5.0
-"""Seconds between asking a process to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL."""
 CLEANUP_SECONDS = 60.0
 """Seconds that a process may take to remove unfinished files."""
 
@@ -32,19 +35,15 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
     try:
         with log.open("ab") as output:
             return subprocess.Popen(
-                argv,
-                env={**_without_rank_variables(os.environ), **env},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+                argv, env={**_without_rank_variables(os.environ), **env}, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
     except OSError as error:
         raise LaunchError(f"cannot start {argv[0]}: {error.strerror or error}") from error
 
 
 def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start this node's sampler with the environment of the run; it ends after process ``pid``."""
+    """Start the process that samples this node's load; it ends after process ``pid``."""
     argv = [sys.executable, "-m", "scalewise.probe.node_sampler", str(folder), str(pid)]
     return start(argv, {**env, **SAFE_PATH, RUN_VARIABLE: str(folder)}, Path(os.devnull))
 
@@ -59,7 +58,7 @@ def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without rank variables, which the new process's starter sets."""
+    """Return the environment without rank variables: the process that we start is another rank."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     return {
         key: value
@@ -69,7 +68,7 @@ def _without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def machine_id() -> str:
-    """Return an id of the boot and the process namespace in which a process id is valid."""
+    """Return an id of this boot and process namespace: process ids are valid only in these."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -78,7 +77,7 @@ def machine_id() -> str:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return the id and start time of a process; a later one with the same id differs."""
+    """Return id and start time of a process, which differ from those of any later process."""
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
 
@@ -87,16 +86,18 @@ class ProcessFilter:
     """Finds the processes of a run: by their environment, or by their session."""
 
     variables: Mapping[str, str]
-    """A process with any of these in its environment matches; torchrun makes new sessions."""
+    """A process with any of these in its environment matches, in whatever session it is."""
     started: Sequence[Mapping[str, Any]] = ()
-    """The session leaders of the run; they find processes that cleared their environment."""
+    """The session leaders of the run; all processes of their sessions match, in any environment."""
 
     def processes(self) -> list[psutil.Process]:
         """Return every living process of the run."""
         sessions = {leader["pid"] for leader in self.started}
         for leader in self.started:
-            with suppress(psutil.Error):  # The system reuses no id while its session lives.
-                if abs(psutil.Process(leader["pid"]).create_time() - leader["created"]) >= 1.0:
+            # If a leader has ended, its session may live on; until then its id is not reused.
+            with suppress(psutil.Error):
+                created = psutil.Process(leader["pid"]).create_time()
+                if abs(created - leader["created"]) >= START_TIME_TOLERANCE:
                     sessions.discard(leader["pid"])
         members = []
         for process in psutil.process_iter():
@@ -106,7 +107,7 @@ class ProcessFilter:
                 session = None
                 with suppress(OSError):
                     session = os.getsid(process.pid)
-                # Read the environment only where the session does not match: it may be hidden.
+                # The environment of a process may be hidden: read it only if it is needed.
                 environment = {} if session in sessions else process.environ()
                 if session in sessions or any(
                     environment.get(name) == value for name, value in self.variables.items()
@@ -135,25 +136,25 @@ def has_argument(argument: str) -> bool:
     return False
 
 
-def end(mark: ProcessFilter) -> None:
+def end(process_filter: ProcessFilter) -> None:
     """End every process of a run: SIGTERM, wait, SIGKILL."""
-    living = mark.processes()
+    living = process_filter.processes()
     for process in living:
         with suppress(psutil.Error):
             process.terminate()
     try:
-        _, stubborn = psutil.wait_procs(living, timeout=GRACE_SECONDS)
+        _, surviving = psutil.wait_procs(living, timeout=GRACE_SECONDS)
     finally:
         # Also when a second Ctrl-C cuts the waiting short.
-        for process in mark.processes():
+        for process in process_filter.processes():
             with suppress(psutil.Error):
                 process.kill()
-    psutil.wait_procs(stubborn, timeout=GRACE_SECONDS)
+    psutil.wait_procs(surviving, timeout=GRACE_SECONDS)
 
 
-def show_stacks(mark: ProcessFilter, pids: set[int]) -> None:
-    """Have ranks print their stacks into the log; SIGUSR1 would kill other processes."""
-    for process in mark.processes():
+def show_stacks(process_filter: ProcessFilter, pids: set[int]) -> None:
+    """Make the ranks ``pids`` print their stacks; SIGUSR1 would kill a process that is no rank."""
+    for process in process_filter.processes():
         if process.pid in pids:
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGUSR1)
@@ -163,8 +164,8 @@ def alive(pid: int, created: float) -> bool:
     """Return whether the process with this id and start time still lives."""
     try:
         process = psutil.Process(pid)
-        same = abs(process.create_time() - created) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        is_same = abs(process.create_time() - created) < START_TIME_TOLERANCE
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         try:
             os.kill(pid, 0)  # Signal 0 only tests whether the process exists.
@@ -183,17 +184,20 @@ def ask_worker(
     python: str = sys.executable,
     paths: Sequence[str] = (),
 ) -> Any:
-    """Return the answer to a worker's verb; ``python`` finds the worker on these ``paths``."""
+    """Return what ``python -m scalewise.frameworks VERB ARGUMENT`` prints last, as JSON.
+
+    ``paths`` are added to PYTHONPATH, for a Python in which scalewise is not installed.
+    """
     argv = [python, "-m", "scalewise.frameworks", verb, argument]
     env = {**os.environ, **SAFE_PATH, "SCALEWISE_UNWATCHED": "1"}
     if paths:
         env["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [env.get("PYTHONPATH")])])
     began = time.monotonic()
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv, env=env, capture_output=True, text=True, timeout=timeout, check=True
         )
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(result.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         waited = time.monotonic() - began
         raise LaunchError(f"no answer to {verb} {argument} after {waited:.0f} s") from error
@@ -205,32 +209,25 @@ def ask_worker(
 
 
 def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[Any], None]) -> Any:
-    """Run a worker's verb without time limit; pass its messages on, and return its answer."""
+    """Run such a verb without time limit; pass its messages on, and return its answer."""
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         request_file, log = Path(home, "request.json"), Path(home, "log.txt")
         request_file.write_text(json.dumps(request), encoding="utf-8")
         argv = [sys.executable, "-m", "scalewise.frameworks", verb, str(request_file)]
+        env = {**_without_rank_variables(os.environ), **SAFE_PATH, RUN_VARIABLE: home}
+        env["SCALEWISE_ASKER"] = str(os.getpid())  # The worker ends after this process.
         with log.open("wb") as errors:
             child = subprocess.Popen(
-                argv,
-                env={
-                    **_without_rank_variables(os.environ),
-                    **SAFE_PATH,
-                    RUN_VARIABLE: home,
-                    "SCALEWISE_ASKER": str(os.getpid()),  # The worker notices its end.
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
+                argv, env=env, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
         try:
             answer = _read_messages(child, on_message)
             child.wait()
             if answer is None:
                 killed = child.returncode == -signal.SIGKILL
                 message = (
-                    _last_log_line(log) if log.stat().st_size else f"exit code {child.returncode}"
+                    _failure_message(log) if log.stat().st_size else f"exit code {child.returncode}"
                 )
                 raise LaunchError(
                     f"{verb} ended without an answer: {'it was killed' if killed else message}",
@@ -268,7 +265,7 @@ def _read_messages(child: subprocess.Popen[bytes], on_message: Callable[[Any], N
 
 
 def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
-    """Run a worker's verb on ranks of this machine; return what they wrote; leave no process."""
+    """Run such a verb on ranks of this machine; return what they wrote to ``file``; end them."""
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=localhost",
         f"--nproc-per-node={ranks}", "-m", "scalewise.frameworks", verb, str(file),
@@ -280,20 +277,20 @@ def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> An
             code = agent.wait(timeout)
         except subprocess.TimeoutExpired as error:
             problem = f"{ranks} ranks gave no answer to {verb} within {timeout:.0f} s"
-            raise LaunchError(f"{problem}: {_last_log_line(log)}") from error
+            raise LaunchError(f"{problem}: {_failure_message(log)}") from error
         finally:
             end(ProcessFilter({RUN_VARIABLE: home}))
             agent.wait(GRACE_SECONDS)
         if code:
-            raise LaunchError(_last_log_line(log))
+            raise LaunchError(_failure_message(log))
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LaunchError(f"{verb} left no answer in {file}: {error}") from error
 
 
-def _last_log_line(log: Path) -> str:
-    """Return the first failed rank's message, or the last line of the log."""
+def _failure_message(log: Path) -> str:
+    """Return the first failed rank's message, or the last line of the log that is no ruler."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip(" =-")]
     failures = [line for line in lines if line.startswith("rank ") and " failed: " in line]
     return (failures or lines[-1:] or ["the log is empty"])[0]

@@ -1,4 +1,4 @@
-"""A user's program: how its arguments are started, and which script file they name.
+"""A user's program: how to start it, and which script file its arguments name.
 
 A Python program starts once per device (under torchrun) or per node; any other command once per
 node, with {devices} (per node), {world}, {nodes}, {node_rank}, {master} and {port} filled in.
@@ -29,7 +29,7 @@ PARALLEL_LIBRARIES = (
 )  # fmt: skip
 """Libraries that parallelize a script themselves."""
 KERAS_MODULES = ("tensorflow", "keras")
-"""Imports of a script in which one process uses all devices of its node."""
+"""A script that imports one of these trains in one process with all devices of its node."""
 TORCHRUN_FLAGS = ("-m", "--no-python")
 """torchrun's options for a program that is not a script file."""
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*")
@@ -40,16 +40,16 @@ class Program:
     """The parsed arguments of a user's program."""
 
     interpreter: str
-    """The Python that runs it, and so the agent above it."""
+    """The Python that runs it, and torchrun's agent, if any."""
     arguments: tuple[str, ...]
-    """What follows the interpreter; or the complete command."""
+    """The arguments of the interpreter; if ``is_command``, the complete command."""
     script: Path | None = None
     """The file that will run, if it is known."""
     is_command: bool = False
-    """Whether it is a command that makes its own ranks, started once per node."""
+    """Whether it is a command that starts the ranks itself, and is started once per node."""
 
     def with_python(self, python: str) -> "Program":
-        """Return the program for another Python, unless its arguments name one."""
+        """Return the program for another Python, unless the user named a Python."""
         if self.interpreter != sys.executable:
             return self
         arguments = self.arguments
@@ -57,14 +57,16 @@ class Program:
             arguments = (python, *arguments[1:])
         return replace(self, interpreter=python, arguments=arguments)
 
-    def agent_command(self, agent: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
-        """Return the command line under torchrun, whose options are ``agent``."""
+    def agent_command(
+        self, options: Sequence[str], values: Mapping[str, object]
+    ) -> tuple[str, ...]:
+        """Return the command line with torchrun's ``options``; a command gets no torchrun."""
         if self.is_command:
             return self._filled(values)
         flags = 1 if self.arguments[0] in TORCHRUN_FLAGS else 0
         # torchrun would read a script's --start as an abbreviation of --start-method;
         # after -- it parses no options.
-        agent = (self.interpreter, "-m", "torch.distributed.run", *agent, *self.arguments[:flags])
+        agent = (self.interpreter, "-m", "torch.distributed.run", *options, *self.arguments[:flags])
         return (*agent, "--", *self.arguments[flags:])
 
     def direct_command(self, values: Mapping[str, object]) -> list[str]:
@@ -91,7 +93,7 @@ def parse_program(arguments: Sequence[str]) -> Program:
     is_script = first == "-m" or first.endswith(".py")
     if is_command:
         python = (sys.executable,) if is_script else ()
-        return _command(sys.executable, (*python, *arguments))
+        return _complete_command(sys.executable, (*python, *arguments))
     if is_script:
         return _parse_python(sys.executable, tuple(arguments))
     path = shutil.which(first)
@@ -99,9 +101,9 @@ def parse_program(arguments: Sequence[str]) -> Program:
         return _parse_python(path, following)
     if path is None:
         raise _not_found(first)
-    if Path(first).name not in LAUNCHER_COMMANDS and (python_path := _shebang(Path(path))):
+    if Path(first).name not in LAUNCHER_COMMANDS and (python_path := _shebang_python(Path(path))):
         return Program(python_path, ("--no-python", path, *following), Path(path))
-    return _command(sys.executable, tuple(arguments))
+    return _complete_command(sys.executable, tuple(arguments))
 
 
 def _not_found(command: str) -> SpecError:
@@ -110,14 +112,14 @@ def _not_found(command: str) -> SpecError:
     if Path(command).exists():
         problem = "cannot be started: it is not a command"
     hint = "give a Python file, -m MODULE, or a command that is on the PATH"
-    beside = Path(sys.executable).parent / command
-    if command == beside.name and beside.is_file():
-        hint = f"it is in scalewise's environment: give {beside}, or activate that environment"
+    installed = Path(sys.executable).parent / command
+    if command == installed.name and installed.is_file():
+        hint = f"it is in scalewise's environment: give {installed}, or activate that environment"
     return SpecError(f"{command} {problem}", hint=hint)
 
 
-def _command(interpreter: str, arguments: tuple[str, ...]) -> Program:
-    """Return a command that makes its own ranks."""
+def _complete_command(interpreter: str, arguments: tuple[str, ...]) -> Program:
+    """Return a command that starts the ranks itself."""
     return Program(interpreter, arguments, _first_python_file(arguments), is_command=True)
 
 
@@ -128,7 +130,7 @@ def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
         if len(arguments) < 2:
             raise SpecError("-m needs a module's name", hint="for example -m package.train")
         if arguments[1] in LAUNCHER_MODULES:
-            return _command(interpreter, (interpreter, *arguments))
+            return _complete_command(interpreter, (interpreter, *arguments))
         return Program(interpreter, arguments, _module_file(arguments[1], interpreter))
     if first.startswith("-"):  # Options of the interpreter itself, which torchrun cannot pass on.
         command = ("--no-python", interpreter, *arguments)
@@ -178,6 +180,7 @@ def _module_file(name: str, interpreter: str) -> Path | None:
     module_spec = None
     # find_spec of importlib.util would import the packages, and so run their code here.
     for part in (*name.split("."), "__main__"):
+        # ``python -m`` runs the __main__ of a package; a plain module has no submodules.
         if part == "__main__" and (module_spec is None or path is None):
             break
         module_spec = PathFinder.find_spec(part, path)
@@ -193,7 +196,7 @@ def _first_python_file(arguments: Sequence[str]) -> Path | None:
     return next((script for script in scripts if script.is_file()), None)
 
 
-def _shebang(path: Path) -> str:
+def _shebang_python(path: Path) -> str:
     """Return the Python in the first line of a console script; empty if there is none."""
     try:
         with path.open("rb") as file:
@@ -212,7 +215,7 @@ def parallel_library(script: Path) -> str:
 
 
 def detect_framework(arguments: Sequence[str]) -> str:
-    """Return the framework that a program's script imports; empty for PyTorch or none."""
+    """Return ``tensorflow`` if a program's script imports it and not PyTorch; else empty."""
     script = parse_program(arguments).script
     if script is None or _first_import(script, ("torch", *PARALLEL_LIBRARIES)):
         return ""

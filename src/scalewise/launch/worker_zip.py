@@ -1,4 +1,4 @@
-"""The worker half of scalewise as a zip file, for Pythons (3.10 or later) without scalewise."""
+"""A zip file of the worker (the part that runs in ranks), for Pythons (3.10+) without scalewise."""
 
 import io
 import os
@@ -18,6 +18,7 @@ MODULES = (
     "record/checkpoints.py", "probe", "watch", "frameworks",
 )  # fmt: skip
 INJECTION = "watch/inject.py"
+"""The module that watches, that is measures, a user's program from inside its processes."""
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 """The date of every entry, so that equal content gives an equal file."""
 
@@ -41,7 +42,7 @@ def pack(folder: Path) -> Path:
             path = home / name
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
                 add(f"scalewise/{file.relative_to(home).as_posix()}", file.read_bytes())
-        # Python runs this module first, so the watcher is in every process of a program.
+        # Python imports sitecustomize first, so the watcher is in every process of a program.
         add("sitecustomize.py", (home / INJECTION).read_bytes())
         # With metadata, importlib finds the zip's entry points as those of a package.
         metadata = f"Metadata-Version: 2.1\nName: scalewise\nVersion: {release}\n".encode()
@@ -50,7 +51,7 @@ def pack(folder: Path) -> Path:
         for kind in KINDS:
             lines.append(f"[scalewise.{kind}]")
             for name, point in available(kind).items():
-                if point.value.startswith("scalewise."):
+                if point.value.startswith("scalewise."):  # Plugins are not in the zip.
                     lines.append(f"{name} = {point.value}")
         add(f"scalewise-{release}.dist-info/entry_points.txt", "\n".join(lines).encode())
     path = folder / FILE_NAME

@@ -6,13 +6,6 @@ from scalewise.spec.study import STUDY_KEYS, StudySpec
 from scalewise.spec.topology import Parallelism, Topology
 
 __all__ = [
-    "RUN_KEYS",
-    "STUDY_KEYS",
-    "Parallelism",
-    "Precision",
-    "Remainder",
-    "RunSpec",
-    "StrategyTraits",
-    "StudySpec",
-    "Topology",
-]
+    "RUN_KEYS", "STUDY_KEYS", "Parallelism", "Precision", "Remainder", "RunSpec",
+    "StrategyTraits", "StudySpec", "Topology",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""All settings of one training run; equal specs are the same run."""
+"""All settings of one training run, with a check for each."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ Check = Callable[[str, Any], None]
 def _setting(
     default: Any, check: Check | None = None, *, only: Literal["workload", "program"] | None = None
 ) -> Any:
-    """Declare a field: its default, its check, and whether only a workload or a program has it."""
+    """Declare a field: its default, its check, and which kind of run may set it; None: both."""
     return field(default=default, metadata={"check": check, "only": only})
 
 
@@ -49,8 +49,8 @@ _of_workload = partial(_setting, only="workload")
 _of_program = partial(_setting, only="program")
 
 
-def _at_least(least: int, **bounds: int) -> Check:
-    return lambda name, value: check_integer(name, value, minimum=least, **bounds)
+def _at_least(minimum: int, **bounds: int) -> Check:
+    return lambda name, value: check_integer(name, value, minimum=minimum, **bounds)
 
 
 def _above_zero(example: float) -> Check:
@@ -61,18 +61,18 @@ def _one_of(literal: Any) -> Check:
     return lambda name, value: check_choice(name, value, get_args(literal))
 
 
-def _flag(name: str, value: Any) -> None:
+def _check_flag(name: str, value: Any) -> None:
     check_type(name, value, bool, "true or false")
 
 
-def _text(name: str, value: Any) -> None:
+def _check_text(name: str, value: Any) -> None:
     check_type(name, value, str, "a name in quotes")
     if not value.strip():
         hint = 'for example workload = "mlp"' if name == "workload" else f"leave {name} out"
         raise SpecError(f"{name} must not be empty", hint=hint)
 
 
-def _compile_mode(name: str, value: Any) -> None:
+def _check_compile_mode(name: str, value: Any) -> None:
     modes = ("blocks", "graphs")
     if not isinstance(value, bool) and value not in modes:
         raise SpecError(
@@ -81,14 +81,14 @@ def _compile_mode(name: str, value: Any) -> None:
         )
 
 
-def _device_kind(name: str, value: Any) -> None:
+def _check_device_kind(name: str, value: Any) -> None:
     if value == "tpu":
         hint = 'leave device out, and write framework = "jax"'
         raise SpecError("TPUs need JAX, which finds them by itself", hint=hint)
     check_choice(name, value, get_args(DeviceKind))
 
 
-def _environment(name: str, value: Any) -> None:
+def _check_environment(name: str, value: Any) -> None:
     check_type(name, value, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
     for key, text in value.items():
         check_environment_name(name, key)
@@ -99,7 +99,7 @@ def _environment(name: str, value: Any) -> None:
             raise SpecError(f"env {key} cannot hold a null character, got {text!r}")
 
 
-def _json_table(name: str, value: Any) -> None:
+def _check_json_table(name: str, value: Any) -> None:
     check_type(name, value, Mapping, "a table, for example {dropout = 0.0}")
     for key, item in value.items():
         try:
@@ -109,8 +109,8 @@ def _json_table(name: str, value: Any) -> None:
             raise SpecError(f"options cannot hold {key} = {item}", hint=hint) from None
 
 
-WIDEST_JPEG = 65_535
-"""Pixels of a side, by the JPEG format."""
+MAX_JPEG_SIDE = 65_535
+"""Pixels of the longest side that the JPEG format allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class RunSpec:
     topology: Topology
     batch: int | None = _of_workload(None, _at_least(1))
     """Samples per micro-step on one data-parallel replica; a program's batch is observed."""
-    workload: str | None = _of_workload(None, _text)
-    """Model, data and loss by name; the fake framework needs none."""
+    workload: str | None = _of_workload(None, _check_text)
+    """The name of a model with its data and loss; the fake framework needs none."""
     program: tuple[str, ...] | None = None
     """The arguments that start a user's own script, instead of a workload."""
     digest: str | None = _of_program(None)
@@ -134,34 +134,34 @@ class RunSpec:
     samples_per_step: int | None = _of_program(None, _at_least(1))
     """Samples of one rank in one optimizer step of a program whose batch cannot be observed."""
     trace: int = _of_program(0, _at_least(0))
-    """Steps of a program to record with the framework's own profiler."""
-    loaders_alone: bool = _of_program(False, _flag)
+    """Steps of a program to record with the framework's profiler; 0: none."""
+    loaders_alone: bool = _of_program(False, _check_flag)
     """Whether a program's data loader is also timed without training, afterwards."""
-    framework: str = _setting("torch", _text)
-    strategy: str = _of_workload(default_strategy("torch"), _text)
+    framework: str = _setting("torch", _check_text)
+    strategy: str = _of_workload(default_strategy("torch"), _check_text)
     parallelism: Parallelism = field(default_factory=Parallelism, metadata={"only": "workload"})
     pipeline_schedule: PipelineSchedule = _of_workload("1f1b", _one_of(PipelineSchedule))
     """The order of forward and backward passes; interleaved: each device has two stages."""
     micro_batches: int | None = _of_workload(None, _at_least(1))
-    """Micro-batches of a pipeline, see ``pipeline_micro_batches``; None: up to four per stage."""
-    data: str | None = _of_workload(None, _text)
+    """Micro-batches of a pipeline; None: chosen by ``pipeline_micro_batches``."""
+    data: str | None = _of_workload(None, _check_text)
     """A folder, ``synthetic:SAMPLES``, or None for the embedded data set."""
-    edge: int | None = _of_workload(None, _at_least(1, maximum=WIDEST_JPEG, example=224))
-    """Pixels of a side of resized images; None means 224 for files, else the data set's size."""
+    edge: int | None = _of_workload(None, _at_least(1, maximum=MAX_JPEG_SIDE, example=224))
+    """Pixels of a side of resized images; None: 224 for image files, else the data set's own."""
     augment: Augment = _of_workload("none", _one_of(Augment))
     """Random changes to training images; flip: mirror; crop: cut out a part and mirror it."""
     broken: Broken = _of_workload("skip", _one_of(Broken))
     """What an unreadable image file does; skip: left out with a warning; refuse: ends the run."""
     length: int | None = _of_workload(None, _at_least(1))
-    """Tokens of one sample of a text or a token file; None means 64."""
+    """Tokens per sample, if the data are a text or a token file; None: 64."""
     workers: int = _of_workload(0, _at_least(0))
     """Processes per rank that load data; 0 loads inside the rank itself."""
     threads: int = _setting(1, _at_least(1))
-    """Threads per rank; with more than 1, scaling on a CPU also measures the threads."""
-    device: DeviceKind | None = _of_workload(None, _device_kind)
+    """CPU threads per rank."""
+    device: DeviceKind | None = _of_workload(None, _check_device_kind)
     """The kind of device to compute on; None: an accelerator, or the CPU if there is none."""
     backend: Backend | None = _of_workload(None, _one_of(Backend))
-    """The communication library; auto, or None, means the one that fits the device."""
+    """The communication library; auto or None: the one that fits the device."""
     remainder: Remainder = _of_workload("drop", _one_of(Remainder))
     """An incomplete last global batch of an epoch; drop: left out, unless it is the only one; pad:
     filled up with samples of the same epoch; short: trained as it is.
@@ -184,11 +184,11 @@ class RunSpec:
     clip: float | None = _of_workload(None, _above_zero(1.0))
     """The largest norm of all gradients together; larger gradients are scaled down to it."""
     noise_every: int = _of_workload(0, _at_least(0))
-    """Steps between two estimates of the gradient noise; 0 means none."""
+    """Steps between two estimates of the gradient noise; 0: no estimates."""
     accumulate: int = _of_workload(1, _at_least(1))
     """Micro-steps per optimizer step."""
     precision: Precision = _of_workload("fp32", _one_of(Precision))
-    compile: bool | Literal["blocks", "graphs"] = _of_workload(False, _compile_mode)
+    compile: bool | Literal["blocks", "graphs"] = _of_workload(False, _check_compile_mode)
     """What torch.compile compiles; true: the whole model; blocks: each repeated block, in less
     time; graphs: the whole model, replayed as CUDA graphs with fewer kernel launches.
     """
@@ -198,7 +198,7 @@ class RunSpec:
     """
     ema: float | None = _of_workload(None, _above_zero(0.999))
     """Decay of a moving average of the weights, which is validated and saved; None: no average."""
-    sync_batchnorm: bool = _of_workload(False, _flag)
+    sync_batchnorm: bool = _of_workload(False, _check_flag)
     """Whether batch normalization uses the batches of all replicas together."""
     epochs: int | None = _of_workload(None, _at_least(1))
     steps: int | None = _of_workload(None, _at_least(1))
@@ -207,18 +207,18 @@ class RunSpec:
     """Samples per device in total, rounded up to whole steps."""
     validate_every: int = _of_workload(1, _at_least(1))
     """Epochs between two validations; the last epoch is always followed by one."""
-    save: bool = _of_workload(False, _flag)
+    save: bool = _of_workload(False, _check_flag)
     """Keep the trained weights in the run folder."""
     checkpoint_every: int | None = _of_workload(None, _at_least(1))
     """Optimizer steps between checkpoints; the last step has one too. None: no checkpoints."""
     checkpoint_keep: int = _of_workload(2, _at_least(1))
     """How many of the newest checkpoints are kept."""
-    resume: str | None = _of_workload(None, _text)
+    resume: str | None = _of_workload(None, _check_text)
     """Folder of a run (its last checkpoint is loaded), or of one checkpoint."""
     seed: int = _setting(0, _at_least(0))
     repeat: int = _setting(0, _at_least(0))
     """Which repetition this is; it trains from ``seed + repeat``."""
-    launcher: str = _setting("local", _text)
+    launcher: str = _setting("local", _check_text)
     start: Start | None = _setting(None, _one_of(Start))
     """What starts the processes.
 
@@ -229,9 +229,10 @@ class RunSpec:
     command: the program's own command, once per node
     None: the default of the strategy, the first of ``StrategyTraits.starts``
     """
-    env: Mapping[str, str] = field(default_factory=dict, metadata={"check": _environment})
+    env: Mapping[str, str] = field(default_factory=dict, metadata={"check": _check_environment})
+    """Environment variables of every rank."""
     options: Mapping[str, Any] = field(
-        default_factory=dict, metadata={"check": _json_table, "only": "workload"}
+        default_factory=dict, metadata={"check": _check_json_table, "only": "workload"}
     )
     """Settings that only this framework, strategy or workload has."""
 
@@ -240,6 +241,7 @@ class RunSpec:
             value, check = getattr(self, item.name), item.metadata.get("check")
             if check and not (value is None and item.default is None):
                 check(item.name, value)
+        # A trace needs three more steps: the first, a warm-up of the profiler, and one after it.
         if self.trace and self.stop_after is not None and self.stop_after < self.trace + 3:
             raise SpecError(
                 f"stop_after {self.stop_after} leaves no room for trace {self.trace}",
@@ -253,13 +255,13 @@ class RunSpec:
         object.__setattr__(self, "lr", float(self.lr))
         if self.backend == "auto":
             object.__setattr__(self, "backend", None)
-        # A default that is written out does not change the id, except for a program.
+        # Writing out the default does not change the id, except for a program.
         if self.start == self.traits.starts[0] and not self.program:
             object.__setattr__(self, "start", None)
         self.degrees.replicas(self.topology.world)  # Refuses degrees that do not fit.
 
     def _check_training(self) -> None:
-        """Refuse a run of a workload without batch, without one length, or with program fields."""
+        """Refuse a workload's run without batch or length, with two lengths or program fields."""
         if self.batch is None:
             raise SpecError("a run needs a batch", hint="for example batch = 64")
         lengths = [name for name in ("epochs", "steps", "samples") if getattr(self, name)]
@@ -269,13 +271,13 @@ class RunSpec:
                 f"a run needs exactly one of epochs, steps and samples, {got}",
                 hint="for example epochs = 3",
             )
-        if name := self._not_default("program"):
+        if name := self._first_set_field("program"):
             raise SpecError(f"{name} is for a program, and this run has none")
         if self.start == "command":
             raise SpecError('start = "command" is for a program, and this run has none')
 
     def _check_learning(self) -> None:
-        """Refuse a rule without base_batch, two warm-ups, and an EMA that would never change."""
+        """Refuse lr_rule without base_batch, two warm-up lengths, and an EMA that never changes."""
         if self.ema is not None and self.ema >= 1:
             raise SpecError(f"ema must be below 1, got {self.ema}", hint="for example 0.999")
         if (self.lr_rule == "none") != (self.base_batch is None):
@@ -294,23 +296,23 @@ class RunSpec:
     def _check_program(self) -> None:
         """Refuse a program without arguments, and fields that the program sets itself."""
         args = self.program
-        listed = isinstance(args, Sequence) and not isinstance(args, str)
-        if not listed or not args or not all(isinstance(arg, str) and arg for arg in args):
+        is_list = isinstance(args, Sequence) and not isinstance(args, str)
+        if not is_list or not args or not all(isinstance(arg, str) and arg for arg in args):
             hint = 'for example program = ["train.py", "--epochs", "3"]'
-            raise SpecError(f"program must be a list of words, got {args!r}", hint=hint)
+            raise SpecError(f"program must be a list of texts, got {args!r}", hint=hint)
         if any("\0" in arg for arg in args):
-            raise SpecError("a program's words cannot hold a null character")
+            raise SpecError("a program's arguments cannot hold a null character")
         object.__setattr__(self, "program", tuple(args))
-        if name := self._not_default("workload"):
+        if name := self._first_set_field("workload"):
             raise SpecError(
                 f"{name} cannot be set for a program: the program sets it itself",
                 hint=f"leave {name} out, or give it in the program's own arguments",
             )
 
-    def _not_default(self, kind: Literal["workload", "program"]) -> str:
-        """Return the first field that only this kind of run has and that is set; else empty."""
-        owned = (item for item in fields(self) if item.metadata.get("only") == kind)
-        return next((i.name for i in owned if getattr(self, i.name) != _default(i)), "")
+    def _first_set_field(self, kind: Literal["workload", "program"]) -> str:
+        """Return the first field that is set and that only this kind of run may set; else empty."""
+        candidates = (item for item in fields(self) if item.metadata.get("only") == kind)
+        return next((i.name for i in candidates if getattr(self, i.name) != _default(i)), "")
 
     @property
     def traits(self) -> StrategyTraits:
@@ -324,7 +326,7 @@ class RunSpec:
 
     @property
     def rounds(self) -> int:
-        """How many pipeline stages each device has."""
+        """How many pipeline stages each device has, and so how often a micro-batch visits it."""
         return 2 if self.pipeline_schedule == "interleaved" else 1
 
     @property
@@ -332,13 +334,15 @@ class RunSpec:
         """Into how many micro-batches a pipeline splits the batch of one micro-step."""
         assert self.batch is not None
         stages = self.degrees.pipeline
-        fit = [n for n in range(1, min(self.batch, 4 * stages) + 1) if self.batch % n == 0]
-        even = [n for n in fit if n % stages == 0]
-        return self.micro_batches or (even or fit)[-1]
+        # Unless set: the largest divisor of the batch up to four per stage, that the number of
+        # stages divides, if there is one.
+        divisors = [n for n in range(1, min(self.batch, 4 * stages) + 1) if self.batch % n == 0]
+        multiples = [n for n in divisors if n % stages == 0]
+        return self.micro_batches or (multiples or divisors)[-1]
 
     @property
     def bubble(self) -> float | None:
-        """The theoretical share of a step in which a pipeline fills and drains."""
+        """The theoretical share of a step in which a pipeline fills and drains; None without."""
         stages = self.degrees.pipeline
         if stages == 1 or self.batch is None:
             return None
@@ -356,7 +360,7 @@ class RunSpec:
         return self.batch * self.accumulate * self.replicas
 
     def validates(self, epoch: int) -> bool:
-        """Say whether an epoch, counted from 0, is followed by a validation."""
+        """Return whether an epoch, counted from 0, is followed by a validation."""
         return (epoch + 1) % self.validate_every == 0 or epoch + 1 == (self.epochs or 1)
 
     @property
@@ -369,14 +373,14 @@ class RunSpec:
         """
         if self.base_batch is None:
             return 1.0
-        grown = self.global_batch / self.base_batch
-        return float(grown if self.lr_rule == "linear" else grown**0.5)
+        growth = self.global_batch / self.base_batch
+        return float(growth if self.lr_rule == "linear" else growth**0.5)
 
     @property
     def total_steps(self) -> int | None:
         """Optimizer steps in total, for ``samples`` of full batches; None with ``epochs``."""
         if self.samples and self.batch:
-            return -(-self.samples // (self.batch * self.accumulate))
+            return -(-self.samples // (self.batch * self.accumulate))  # Rounded up.
         return self.steps
 
     @property
@@ -384,12 +388,12 @@ class RunSpec:
         """The run's name for people."""
         args = self.program or (self.workload or self.framework,)
         name = args[1] if args[0] == "-m" else args[0].rpartition("/")[2]
-        titled = [item for item in fields(self) if item.name in _IN_TITLE]
-        values = [(getattr(self, item.name), _default(item)) for item in titled]
-        unusual = [value for value, default in values if value not in (default, name)]
-        unusual += [f"{key}={value}" for key, value in self.env.items()]
-        settings = "".join(f", {setting}" for setting in unusual)
-        return f"run {self.id} ({name} on {self.topology}{settings}, repeat {self.repeat + 1})"
+        items = [item for item in fields(self) if item.name in _TITLE_FIELDS]
+        values = [(getattr(self, item.name), _default(item)) for item in items]
+        settings = [value for value, default in values if value not in (default, name)]
+        settings += [f"{key}={value}" for key, value in self.env.items()]
+        suffix = "".join(f", {setting}" for setting in settings)
+        return f"run {self.id} ({name} on {self.topology}{suffix}, repeat {self.repeat + 1})"
 
     @property
     def started_by(self) -> Start:
@@ -438,12 +442,12 @@ class RunSpec:
             hint = "batch is per replica, global_batch is over all of them"
             raise SpecError("a run needs exactly one of batch and global_batch", hint=hint)
         if "global_batch" in values:
-            values["batch"] = _share_batch(values)
+            values["batch"] = _take_replica_batch(values)
         return cls(**values)
 
 
 def _split_strategy(values: dict[str, Any]) -> None:
-    """Split a strategy such as ``tensorflow.mirrored``, which also sets the framework."""
+    """Split a strategy such as ``tensorflow.mirrored`` into framework and strategy, in place."""
     framework, dot, strategy = str(values.get("strategy", "")).partition(".")
     if not dot:
         return
@@ -455,28 +459,28 @@ def _split_strategy(values: dict[str, Any]) -> None:
     values["strategy"] = strategy
 
 
-def _share_batch(values: dict[str, Any]) -> int:
+def _take_replica_batch(values: dict[str, Any]) -> int:
     """Take ``global_batch`` out of ``values`` and return the batch of one replica."""
-    together: int = values.pop("global_batch")
-    check_integer("global_batch", together, minimum=1)
+    global_batch: int = values.pop("global_batch")
+    check_integer("global_batch", global_batch, minimum=1)
     accumulate = values.get("accumulate", 1)
     check_integer("accumulate", accumulate, minimum=1)
     framework = values.get("framework", "torch")
     traits = traits_of(framework, values.get("strategy", default_strategy(framework)))
     degrees = values["parallelism"].filled(traits, values["topology"])
     replicas = degrees.replicas(values["topology"].world)
-    batch, ragged = divmod(together, int(replicas * accumulate))
-    if ragged or not batch:
-        over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
+    batch, remainder = divmod(global_batch, int(replicas * accumulate))
+    if remainder or not batch:
+        parts = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
         raise SpecError(
-            f"global_batch {together} does not divide over {over} ({values['topology']})",
+            f"global_batch {global_batch} does not divide over {parts} ({values['topology']})",
             hint=f"for example global_batch = {max(batch, 1) * replicas * accumulate}",
         )
     return batch
 
 
-_IN_TITLE = ("framework", "strategy", "start", "device", "precision")
-"""Fields that a run's title shows where they are not at their default."""
+_TITLE_FIELDS = ("framework", "strategy", "start", "device", "precision")
+"""Fields that a run's title shows if they are not at their default."""
 RUN_KEYS = [item.name for item in fields(RunSpec)] + ["global_batch"]
 
 

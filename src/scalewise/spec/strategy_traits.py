@@ -1,6 +1,6 @@
-"""What a strategy declares about itself, readable without its framework.
+"""What a strategy (``torch.ddp``) declares about itself, readable without its framework.
 
-Packages register traits in ``scalewise.traits`` by the strategy's name, and import no framework.
+A plugin registers traits as an entry point of ``scalewise.traits``, named framework.strategy.
 """
 
 from dataclasses import dataclass, replace
@@ -20,25 +20,25 @@ class StrategyTraits:
     starts: tuple[Start, ...] = ("direct",)
     """What may start its processes, the default first."""
     degree: Literal["shard", "tensor", "pipeline"] | None = None
-    """The degree of parallelism that takes all devices, unless the run says how many."""
+    """The degree of parallelism that uses all devices, unless the run sets it."""
     within_node: bool = False
-    """Whether that degree takes the devices of one node only."""
+    """Whether that degree uses only the devices of one node."""
     single_node: bool = False
-    """Whether a run has to stay within a node."""
+    """Whether all devices of a run must be on one node."""
     can_mix: bool = True
-    """Whether layers or blocks may also be split by tensor and pipeline."""
+    """Whether it can be combined with tensor and pipeline parallelism."""
     whole_gradients: bool = False
     """Whether replicas exchange whole gradients, which ``noise_every`` compares."""
     only_ddp: bool = False
-    """Whether ranks communicate inside of PyTorch's DDP only."""
+    """Whether PyTorch's DDP does all communication of the ranks."""
     min_version: tuple[int, int] | None = None
-    """The oldest version of the framework, if newer than what the framework needs anyway."""
+    """The oldest version of the framework that has this strategy; None: every supported one."""
     simulated: Literal["all-reduce", "all-gather"] | None = None
-    """The collectives as which the simulator schedules its communication; None if it cannot."""
+    """The collective that the simulator assumes for it; None: it cannot be simulated."""
     transfer: str = ""
-    """What a step that waits for communication is doing; by default, moving gradients."""
+    """What ranks that wait for communication are doing, for messages; empty: moving gradients."""
     advice: str = ""
-    """What to try against such waiting; by default, the advice for data parallelism."""
+    """What to try against such waiting; empty: the advice for data parallelism."""
 
 
 _torch = partial(StrategyTraits, starts=("torchrun", "srun", "mpirun"))
@@ -78,11 +78,11 @@ BUILT_IN: dict[str, StrategyTraits] = {
     "tensorflow.multiworker": StrategyTraits(starts=("plain", "srun", "mpirun")),
     "jax.sharded": StrategyTraits(starts=("node", "plain", "srun", "mpirun")),
 }
-"""By framework and name; a framework's first strategy is its default."""
+"""By framework.strategy; a framework's first strategy is its default."""
 
 
 def default_strategy(framework: str) -> str:
-    """Return what a framework does unless the run says otherwise.
+    """Return a framework's default strategy; ``ddp`` if it has no built-in ones.
 
     >>> default_strategy("deepspeed"), default_strategy("fake")
     ('zero1', 'ddp')
@@ -93,7 +93,7 @@ def default_strategy(framework: str) -> str:
 
 @cache
 def traits_of(framework: str, strategy: str) -> StrategyTraits:
-    """Return the declared traits; else those of a namesake, with the starts of this framework."""
+    """Return the declared traits, else those of a strategy of this name in another framework."""
     name = f"{framework}.{strategy}"
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -104,6 +104,7 @@ def traits_of(framework: str, strategy: str) -> StrategyTraits:
         return traits
     namesakes = (value for key, value in BUILT_IN.items() if key.endswith(f".{strategy}"))
     siblings = (value for key, value in BUILT_IN.items() if key.startswith(f"{framework}."))
+    # Its processes start like those of this framework's other strategies.
     starts = dict.fromkeys(start for sibling in siblings for start in sibling.starts)
     traits = next(namesakes, StrategyTraits())
     return replace(traits, starts=tuple(starts) or StrategyTraits().starts)

@@ -1,4 +1,4 @@
-"""A study: one base run, what varies, and so the runs that answer one question."""
+"""A study: the settings of one base run, those that vary, and so a set of runs to compare."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,28 +13,29 @@ from scalewise.validate import check_choice, check_integer, check_type, refuse_u
 
 Scaling = Literal["weak", "strong"]
 
-MOST_RUNS = 10_000
-LONGEST_NAME = 200
-"""Bytes; file systems take 255 for a folder's name."""
+MAX_RUNS = 10_000
+MAX_NAME_BYTES = 200
+"""Less than the 255 bytes that file systems allow for a folder's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySpec:
-    """One question: a base run, what varies, and what is held fixed meanwhile."""
+    """The settings of a base run, and the values of those that vary."""
 
     name: str
     run: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Axes: the values of each varied setting; an axis ``options.KEY`` varies one option."""
     scaling: Scaling | None = "weak"
-    """How the batch grows with devices; None for a program, whose batches are observed."""
+    """weak: a fixed batch per replica; strong: a fixed global batch; None: a program decides."""
     repeats: int = 1
     launcher: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
-    """The Python interpreter of each framework that is not installed in this one."""
+    """The Python of each framework that is not installed in the Python of scalewise."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if self.scaling is not None or not self._of_programs:
+        if self.scaling is not None or not self._has_programs:
             check_choice("scaling", self.scaling, get_args(Scaling))
         check_integer("repeats", self.repeats, minimum=1)
         check_type("run", self.run, Mapping, "a table")
@@ -54,20 +55,20 @@ class StudySpec:
             _check_axis(axis, values)
         self._check_scaling()
         count = prod(len(values) for values in self.vary.values()) * self.repeats
-        if count > MOST_RUNS:
-            hint = f"ask for at most {MOST_RUNS:,} at a time"
+        if count > MAX_RUNS:
+            hint = f"ask for at most {MAX_RUNS:,} at a time"
             raise SpecError(f"a study of {count:,} runs", hint=hint)
-        _refuse_twins(list(self.runs()))
+        _refuse_duplicates(self.runs())
 
     @property
-    def _of_programs(self) -> bool:
+    def _has_programs(self) -> bool:
         return "program" in {*self.run, *self.vary}
 
     def _check_scaling(self) -> None:
         if self.scaling is None:
             return
-        if self._of_programs:
-            hint = "leave scaling out: it is observed"
+        if self._has_programs:
+            hint = "leave scaling out: the batch is observed"
             raise SpecError("a program decides how its batch grows with devices", hint=hint)
         needed, other, other_scaling = (
             ("batch", "global_batch", "strong")
@@ -76,9 +77,9 @@ class StudySpec:
         )
         keys = {*self.run, *self.vary}
         if other in keys or needed not in keys:
-            gives = " and ".join(key for key in (needed, other) if key in keys) or "none"
+            given_keys = " and ".join(key for key in (needed, other) if key in keys) or "none"
             raise SpecError(
-                f"{self.scaling} scaling holds {needed} fixed, and this study gives {gives}",
+                f"{self.scaling} scaling holds {needed} fixed, and this study gives {given_keys}",
                 hint=f'write {needed}, or scaling = "{other_scaling}"',
             )
 
@@ -89,15 +90,16 @@ class StudySpec:
 
     def runs(self) -> tuple[RunSpec, ...]:
         """Return every run of this study, smallest first."""
-        placed = [
-            (run.topology.world, run.topology, position, run)
-            for position, choice in enumerate(self._choices())
-            for run in [RunSpec.from_dict({"launcher": self.launcher_name, **choice})]
-        ]
-        ordered = [run for *_, run in sorted(placed, key=lambda entry: entry[:3])]
-        return tuple(replace(run, repeat=n) for run in ordered for n in range(self.repeats))
+        choices = [{"launcher": self.launcher_name, **choice} for choice in self._choices()]
+        # Runs of the same size stay in the order of the study: the sort is stable.
+        runs = sorted(
+            (RunSpec.from_dict(choice) for choice in choices),
+            key=lambda run: (run.topology.world, run.topology),
+        )
+        return tuple(replace(run, repeat=n) for run in runs for n in range(self.repeats))
 
     def _choices(self) -> Iterator[dict[str, Any]]:
+        """Yield the settings of a run for every combination of the varied values."""
         for values in product(*self.vary.values()):
             choice = dict(self.run)
             for axis, value in zip(self.vary, values):
@@ -107,11 +109,11 @@ class StudySpec:
 
     def where(self, run: RunSpec) -> dict[str, Any]:
         """Return the varied settings that distinguish this run's curve from others of the study."""
-        mine, values = run.to_dict(), {}
+        settings, values = run.to_dict(), {}
         for axis in self.vary:
             if axis not in ("topology", "global_batch"):
                 table, dot, key = axis.partition(".")
-                values[axis] = mine[table].get(key) if dot else mine[table]
+                values[axis] = settings[table].get(key) if dot else settings[table]
         if "global_batch" in self.vary:
             values["global_batch"] = run.global_batch
         if "start" in self.vary:
@@ -133,7 +135,7 @@ class StudySpec:
                 raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
         check_type("run", data["run"], Mapping, "a table")
         check_type("vary", data.get("vary", {}), Mapping, "a table of lists")
-        vary = _flat(data.get("vary", {}))
+        vary = _flatten_options(data.get("vary", {}))
         keys = {*data["run"], *vary}
         rule = "strong" if "global_batch" in keys else None if "program" in keys else "weak"
         return cls(**{"scaling": rule, **data, "vary": vary})
@@ -142,8 +144,8 @@ class StudySpec:
 STUDY_KEYS = [item.name for item in fields(StudySpec)]
 
 
-def _flat(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """Write ``options = {compute = […]}`` as ``"options.compute" = […]``: both mean the axis."""
+def _flatten_options(vary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``options = {compute = […]}`` as ``"options.compute" = […]``: both mean one axis."""
     flat = dict(vary)
     if isinstance(options := flat.get("options"), Mapping):
         del flat["options"]
@@ -151,7 +153,7 @@ def _flat(vary: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _refuse_twins(runs: Sequence[RunSpec]) -> None:
+def _refuse_duplicates(runs: Sequence[RunSpec]) -> None:
     ids: set[str] = set()
     for run in runs:
         if run.id in ids:
@@ -167,13 +169,13 @@ def _check_name(name: Any) -> None:
     if not name.strip() or name[0] in ".-" or "/" in name or "\\" in name or not name.isprintable():
         hint = "leave out slashes, control characters and a leading dot or dash"
         raise SpecError(f"a study cannot be named {name!r}: it also names a folder", hint=hint)
-    if len(name.encode()) > LONGEST_NAME:
-        hint = f"use at most {LONGEST_NAME} bytes"
+    if len(name.encode()) > MAX_NAME_BYTES:
+        hint = f"use at most {MAX_NAME_BYTES} bytes"
         raise SpecError(f"a study's name is too long for a folder: {name!r}", hint=hint)
 
 
 def _check_axis(axis: str, values: Any) -> None:
-    """Refuse an axis of an unknown key, or without a list; one of a table has a dot in its name."""
+    """Refuse an axis of an unknown key, or without a list of values."""
     if not axis.startswith(("options.", "env.")):
         refuse_unknown_keys("[vary]", [axis], [*RUN_KEYS, "options.NAME", "env.NAME"])
     if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:

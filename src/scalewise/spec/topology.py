@@ -52,8 +52,11 @@ class Parallelism:
     """How many devices hold one model together, by kind of split."""
 
     shard: int = 1
+    """Devices that divide the parameters; each trains on its own samples."""
     tensor: int = 1
+    """Devices that divide each layer."""
     pipeline: int = 1
+    """Devices that divide the sequence of layers."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -69,7 +72,7 @@ class Parallelism:
         return cls(**value)
 
     def filled(self, strategy: StrategyTraits, topology: Topology) -> "Parallelism":
-        """Return these degrees with the one that the strategy is about filled in, if not said.
+        """Return these degrees; the strategy's own, if unset, takes all devices that are left.
 
         >>> Parallelism(tensor=2).filled(StrategyTraits(degree="shard"), Topology(2, 4))
         Parallelism(shard=4, tensor=2, pipeline=1)
@@ -81,7 +84,7 @@ class Parallelism:
         return replace(self, **{degree: max(1, devices // self.degree)})
 
     def __str__(self) -> str:
-        """Return the table that a study would have.
+        """Return the degrees above 1 as a TOML table.
 
         >>> print(Parallelism(tensor=2))
         {tensor = 2}
@@ -106,4 +109,4 @@ class Parallelism:
                 f"= {self.degree} does not divide {world} devices",
                 hint="choose degrees whose product divides the number of devices",
             )
-        return world // (self.tensor * self.pipeline)
+        return world // (self.tensor * self.pipeline)  # Each device of a shard group is a replica.

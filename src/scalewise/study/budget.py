@@ -1,4 +1,4 @@
-"""What a study has cost and will cost, and the limit of its spending."""
+"""What a study has cost and will cost, and the limit of its spending, in device-hours."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ from scalewise.validate import check_positive
 def load_bill(
     study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
 ) -> Bill:
-    """Return a study's bill without the runs in ``absent``; ``again``: finished runs cost again."""
+    """Return a study's bill without the runs in ``absent``; ``again``: all runs start again."""
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in absent]
     paid = {
@@ -31,21 +31,18 @@ def load_bill(
     }
     missing = [run for run in runs if run.id not in paid]
     items = bill_items(
-        study,
-        runs,
-        measured_curves(study, folder),
-        paid,
+        study, runs, measured_curves(study, folder), paid,
         lambda run: launcher.max_device_hours([run]),
         lambda run: launcher.billed_devices(run, missing),
-    )
+    )  # fmt: skip
     bounds = [item.max_hours for item in items if item.max_hours is not None]
-    total = [sum(bounds)] if len(bounds) == len(missing) else []
+    # The missing runs cost at most the sum of their bounds, and at most what the launcher allows.
+    totals = [sum(bounds)] if len(bounds) == len(missing) else []
     limit = launcher.max_device_hours(missing)
-    return Bill(
-        items=tuple(items),
-        bought=bought(folder),
-        max_hours=min([*total, *([] if limit is None else [limit])], default=None),
-    )
+    if limit is not None:
+        totals.append(limit)
+    max_hours = min(totals, default=None)
+    return Bill(items=tuple(items), bought=bought(folder), max_hours=max_hours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +50,18 @@ class SpendingLimit:
     """The device-hours that a study may spend in total."""
 
     hours: float
-    named: str
+    option: str
     """The option as the user wrote it, for messages."""
 
     @classmethod
     def of(
         cls, max_cost: float | None, max_device_hours: float | None, rate: Rate | None
     ) -> "SpendingLimit | None":
-        """Return the limit from one of the two options, None without any; money needs a price."""
+        """Return the limit from one of the two options; None without any. A cost needs a rate."""
         if max_cost is not None and max_device_hours is not None:
             raise SpecError(
-                f"{parameter('max_cost')} and {parameter('max_device_hours')} are one limit, in "
-                "money or in device-hours",
+                f"{parameter('max_cost')} and {parameter('max_device_hours')} set the same limit, "
+                "in money and in device-hours",
                 hint="give one of them",
             )
         if max_device_hours is not None:
@@ -92,11 +89,12 @@ class StudyBudget:
     folder: Path
     limit: SpendingLimit
     again: bool = False
+    """Whether finished runs are started again."""
     refused: dict[RunSpec, str] = field(default_factory=dict)
     """Runs that were not started, and why."""
     _bill: Bill | None = None
 
-    def changed(self) -> None:
+    def clear_bill(self) -> None:
         """Forget the cached bill, because a run has ended."""
         self._bill = None
 
@@ -116,20 +114,20 @@ class StudyBudget:
             total = min(total, bill.max_hours)
         if bounded and bill.bought + total > self.limit.hours:
             raise SpecError(
-                f"{self.limit.named} is too little: {len(bounded)} missing "
+                f"{self.limit.option} is too little: {len(bounded)} missing "
                 f"{'run takes' if len(bounded) == 1 else 'runs take'} up to {format_number(total)} "
                 f"device-hours, and {format_number(bill.bought)} are bought already",
-                hint=self._fits(bounded),
+                hint=self._fitting_count_hint(bounded),
             )
         bound = make_launcher(self.study).max_device_hours([item.run for item in bill.missing])
         if detach and (bound is None or bill.bought + bound > self.limit.hours):
             raise SpecError(
-                f"{self.limit.named} cannot be enforced on detached jobs",
+                f"{self.limit.option} cannot be enforced on detached jobs",
                 hint=f"leave {parameter('detach')} out, or give jobs a time limit by which they "
                 'fit: time = "00:30:00" in [launcher]',
             )
 
-    def _fits(self, bounded: Sequence[Item]) -> str:
+    def _fitting_count_hint(self, bounded: Sequence[Item]) -> str:
         """Return a hint: up to which device count all runs together fit into the limit."""
         remaining = self.limit.hours - self.bill.bought
         counts = sorted({item.run.topology.world for item in bounded})
@@ -144,45 +142,46 @@ class StudyBudget:
         devices = format_count(fit[-1])
         return f"all runs on up to {devices} fit; leave the larger ones out, or raise the limit"
 
-    def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
-        """Return why runs may not start: their expected hours exceed what is left; else empty."""
+    def refusal(self, runs: Sequence[RunSpec], active: Sequence[tuple[RunSpec, Job]]) -> str:
+        """Return why runs may not start: their expected hours do not fit; empty if they may.
+
+        Runs without an expectation may start as long as any hours are left.
+        """
         expected = {item.run: item.expected for item in self.bill.items}
-        spent = self._spent(under_way)
-        reserved = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in under_way)
+        spent = self._spent(active)
+        reserved = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in active)
         estimates = [hours for run in runs if (hours := expected.get(run)) is not None]
         remaining = self.limit.hours - self.bill.bought - reserved
         if remaining > 0 and sum(estimates) <= remaining:
             return ""
         sentence = (
-            f"{format_number(max(0.0, remaining))} device-hours are left of {self.limit.named}"
+            f"{format_number(max(0.0, remaining))} device-hours are left of {self.limit.option}"
         )
         if estimates:
             return f"{format_number(sum(estimates))} device-hours are expected, and {sentence}"
         return sentence
 
-    def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
+    def end_reason(self, active: Sequence[tuple[RunSpec, Job]]) -> str:
         """Return why all active runs must end; empty while the limit is not reached."""
-        spent = self.bill.bought + sum(self._spent(under_way).values())
+        spent = self.bill.bought + sum(self._spent(active).values())
         if spent < self.limit.hours:
             return ""
-        return f"ended at {self.limit.named}: {format_number(spent)} device-hours are bought"
+        return f"ended at {self.limit.option}: {format_number(spent)} device-hours are bought"
 
-    def _spent(self, under_way: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
+    def _spent(self, active: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
         """Return the device-hours of each active run; a run still in a queue has none."""
         devices = {item.run: item.devices for item in self.bill.items}
-        began = {run: launch_time(job) for run, job in under_way}
+        began = {run: launch_time(job) for run, job in active}
         return {
             run: 0.0 if start is None else devices[run] * max(0.0, time.time() - start) / 3600
             for run, start in began.items()
         }
 
-    def complain(self) -> None:
-        """Raise an error that names the runs that were not started, if any."""
+    def raise_refused(self) -> None:
+        """Raise an error about the runs that were not started, if any."""
         if not self.refused:
             return
         run, reason = next(iter(self.refused.items()))
         more = f", and {len(self.refused) - 1} more" if len(self.refused) > 1 else ""
-        raise LaunchError(
-            f"{run.title} was not started{more}: {reason}",
-            hint="running again with a higher limit starts what is missing",
-        )
+        hint = "running again with a higher limit starts what is missing"
+        raise LaunchError(f"{run.title} was not started{more}: {reason}", hint=hint)

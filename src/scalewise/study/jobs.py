@@ -1,4 +1,4 @@
-"""Jobs of a study's runs: load them from run folders, read their state, close them."""
+"""Jobs of a study's runs: load them, read their state, close them (write how they ended)."""
 
 import math
 from dataclasses import replace
@@ -28,23 +28,23 @@ def load_job(home: Path) -> Job | None:
     """Return the last job of the run in ``home``; None if it was never started."""
     if not (home / "job.json").exists():
         return None
-    name = read_json(home / "job.json")
-    attempt, world = name.pop("attempt", None), name.pop("world", None)
+    details = read_json(home / "job.json")
+    attempt, world = details.pop("attempt", None), details.pop("world", None)
     if not isinstance(attempt, int) or not isinstance(world, int):
         raise RecordError(
-            f"{home / 'job.json'} is damaged: it names no attempt",
-            hint="delete that file; the next run ends what is left of the old one",
+            f"{home / 'job.json'} is damaged: it has no attempt, or no world",
+            hint="delete that file; the next run ends processes that are left of the old one",
         )
-    return with_newest_attempt(Job(home, attempt, world, name))
+    return with_newest_attempt(Job(home, attempt, world, details))
 
 
 def with_newest_attempt(job: Job) -> Job:
-    """Return the job at its last attempt: a requeued job starts its ranks again by itself."""
+    """Return the job at its last attempt: a requeued job begins another attempt by itself."""
     return replace(job, attempt=newest_attempt(job.folder, job.attempt))
 
 
 def unclosed_job(home: Path) -> Job | None:
-    """Return the run's job unless it is closed: it is running, or no call observed its end."""
+    """Return the run's job unless it is closed: it is active, or no call observed its end."""
     job = load_job(home)
     return job if job and not closed(home, job.attempt) else None
 
@@ -52,7 +52,7 @@ def unclosed_job(home: Path) -> Job | None:
 def trained_alone(home: Path) -> bool:
     """Return whether a run's program turned out not to be distributed."""
     job = load_job(home)
-    if not job or rivals(home, job.attempt).exists():
+    if not job or rivals(home, job.attempt).exists():  # Several processes trained as one rank.
         return False
     return bool(read_tail(home, 0, job.attempt).notes.trains_alone)
 
@@ -65,17 +65,18 @@ def launch_time(job: Job) -> float | None:
 
 def _start_time(job: Job) -> float | None:
     """Return when the first process of a job began, or when a Slurm job claimed its run."""
-    if processes := job.name.get("processes"):
+    if processes := job.details.get("processes"):
         return float(min(process["created"] for process in processes))
+    # A Slurm job claims its run by a link; one from before the submission is of an earlier job.
     claimed = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
-    return claimed if claimed >= job.name.get("submitted", math.inf) else None
+    return claimed if claimed >= job.details.get("submitted", math.inf) else None
 
 
 def share_done(job: Job) -> float:
     """Return the share of its steps that a run has done; 0 while it is unknown."""
     job = with_newest_attempt(job)
-    word = read_tail(job.folder, 0, job.attempt)
-    steps, planned, resumed = word.notes.steps, word.notes.planned_steps, word.notes.resumed or 0
+    notes = read_tail(job.folder, 0, job.attempt).notes
+    steps, planned, resumed = notes.steps, notes.planned_steps, notes.resumed or 0
     return float((resumed + steps[1]) / (resumed + planned)) if steps and planned else 0.0
 
 
@@ -84,14 +85,9 @@ ENDED_BY_USER = "ended by the user"
 
 
 def close_job(job: Job, ended: float | None, reason: str, state: State | None = None) -> str:
-    """Close the job's attempt in its record; return the cause of its failure, if it failed."""
+    """Close the job's attempt; return the cause of its failure, empty if it succeeded."""
     return close(
-        job.folder,
-        attempt=job.attempt,
-        world=job.world,
-        ended=ended,
-        reason=reason,
-        killed=state.killed if state else {},
-        exits=state.exits if state else {},
+        job.folder, attempt=job.attempt, world=job.world, ended=ended, reason=reason,
+        killed=state.killed if state else {}, exits=state.exits if state else {},
         launched=_start_time(job),
-    )
+    )  # fmt: skip

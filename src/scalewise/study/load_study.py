@@ -16,9 +16,9 @@ from scalewise.spec import RunSpec, StudySpec, Topology
 from scalewise.validate import check_type, refuse_unknown_keys, suggest_name
 
 VARIANT_KEYS = ["run", "vary", "launcher", "scaling", "repeats"]
-"""Keys that a variant may change; its name is the study's name plus its own."""
+"""Keys of a study that its variants may change."""
 EXCLUSIVE_FIELDS = ({"epochs", "steps", "samples"}, {"batch", "global_batch"})
-"""Groups of run fields of which only one may be set: a variant's replaces the study's."""
+"""A run may set only one field of each group: a variant's replaces the study's."""
 
 
 def load(path: Path, variant: str | None = None) -> StudySpec:
@@ -40,36 +40,34 @@ def load(path: Path, variant: str | None = None) -> StudySpec:
 
 
 def apply_variant(values: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """Return a study's values, with the changes of its section ``[variant.NAME]`` if named.
+    """Return a study's values, with the changes of its section ``[variant.NAME]`` if one is named.
 
     >>> values = {"name": "vit", "run": {"epochs": 5}, "variant": {"short": {"run": {"steps": 9}}}}
     >>> apply_variant(values, "short")
     {'name': 'vit-short', 'run': {'steps': 9}}
     """
-    plain = {key: value for key, value in values.items() if key != "variant"}
+    merged = {key: value for key, value in values.items() if key != "variant"}
     variants = values.get("variant", {})
     check_type("variant", variants, Mapping, "a table of variants, such as [variant.cpu.run]")
     for variant, changes in variants.items():
         check_type(f"variant.{variant}", changes, Mapping, "a table")
         refuse_unknown_keys(f"[variant.{variant}]", changes, VARIANT_KEYS)
     if name is None:
-        return plain
+        return merged
     if name not in variants:
         choices = f"there are: {', '.join(variants)}" if variants else "it has none"
-        raise SpecError(
-            f"study {values.get('name')!r} has no variant {name!r}",
-            hint=suggest_name(name, variants) or choices,
-        )
+        hint = suggest_name(name, variants) or choices
+        raise SpecError(f"study {values.get('name')!r} has no variant {name!r}", hint=hint)
     for key, change in variants[name].items():
-        plain[key] = change
+        merged[key] = change
         if isinstance(change, Mapping):
             before = values.get(key, {})
             check_type("what a variant changes", before, Mapping, "a table")
             for group in EXCLUSIVE_FIELDS:
                 if group & change.keys():
                     before = {field: before[field] for field in before if field not in group}
-            plain[key] = {**before, **change}
-    return {**plain, "name": f"{plain.get('name')}-{name}"}
+            merged[key] = {**before, **change}
+    return {**merged, "name": f"{merged.get('name')}-{name}"}
 
 
 def from_program(arguments: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
@@ -104,7 +102,7 @@ def with_launcher(study: StudySpec, name: str | None) -> StudySpec:
 
 
 def with_program_facts(study: StudySpec) -> StudySpec:
-    """Return the study with its script's hash and, unless it names one, its script's framework."""
+    """Return the study with its script's hash and, unless the study sets it, its framework."""
     arguments = study.run.get("program")
     if not arguments or "digest" in study.run or study.run.get("workload"):
         return study
@@ -116,7 +114,7 @@ def with_program_facts(study: StudySpec) -> StudySpec:
 
 
 def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, str]:
-    """Refuse runs that cannot work; return why others have no usable framework."""
+    """Refuse runs that cannot work; return those whose framework is missing, with the reason."""
     for run in runs:
         plugins.find("frameworks", run.framework)
         if run.program:
@@ -128,15 +126,16 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
                     hint="leave them out",
                 )
         else:
-            _check_part("workloads", run.workload, run.framework)
-            _check_part("strategies", run.strategy, run.framework)
+            _check_registered("workloads", run.workload, run.framework)
+            _check_registered("strategies", run.strategy, run.framework)
     interpreters = Interpreters.load(pythons)
-    built_in = [run for run in runs if not run.program]
+    workload_runs = [run for run in runs if not run.program]
     unavailable: dict[RunSpec, str] = {}
-    for framework in dict.fromkeys(run.framework for run in built_in):
-        framework_runs = [run for run in built_in if run.framework == framework]
+    for framework in dict.fromkeys(run.framework for run in workload_runs):
+        framework_runs = [run for run in workload_runs if run.framework == framework]
         answers = _ask_framework(framework_runs, framework, interpreters)
         for run, answer in zip(framework_runs, answers):
+            # A missing framework is refused only if no run would remain.
             if answer and (not answer["absent"] or len(unavailable) + 1 == len(runs)):
                 raise SpecError(answer["problem"], hint=answer["hint"])
             if answer:
@@ -147,7 +146,7 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
 def _ask_framework(
     runs: Sequence[RunSpec], framework: str, interpreters: Interpreters
 ) -> list[Any]:
-    """Let the framework's Python check its runs; return None for each run that can work."""
+    """Let the framework's Python check runs; return a problem for each run, None if it can work."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump([run.to_dict() for run in runs], file)
         file.flush()
@@ -157,21 +156,19 @@ def _ask_framework(
         except FrameworkMissing as error:
             problem, hint = str(error), error.hint
         except LaunchError as error:
-            if framework not in interpreters.named:
+            if framework not in interpreters.by_framework:
                 raise
             problem = f"framework {framework!r} has a Python that does not answer: {error}"
-            hint = f'name another: [engines] {framework} = "…"'
+            hint = f'give another one: [engines] {framework} = "…"'
     return [{"problem": problem, "hint": hint, "absent": True}] * len(runs)
 
 
-def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
-    """Refuse an unregistered name; a framework that registers no such parts accepts any."""
+def _check_registered(kind: plugins.Kind, name: str | None, framework: str) -> None:
+    """Refuse a name that a framework has not registered, unless it registers none of this kind."""
     if kind == "workloads" and plugins.is_import_path(name or "", framework):
         return
-    if parts := plugins.framework_parts(kind, framework):
+    if registered := plugins.framework_parts(kind, framework):
         if name is None:
-            raise SpecError(
-                f"a {framework} run needs a {plugins.SINGULAR[kind]}",
-                hint=f"there are: {', '.join(parts)}",
-            )
+            hint = f"there are: {', '.join(registered)}"
+            raise SpecError(f"a {framework} run needs a {plugins.SINGULAR[kind]}", hint=hint)
         plugins.find(kind, name, framework=framework)

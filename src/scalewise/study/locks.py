@@ -21,12 +21,12 @@ from scalewise.record.write import cannot_write
 START_LINK = ".starting"
 """The link in a run's folder that exists while the run is being started."""
 STALE_SECONDS = 600.0
-"""Age at which the link of a process on another machine counts as left behind."""
+"""Age at which a link is stale if its owner is on another machine, where we see no process."""
 
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
-    """Keep a second ``run`` out of this folder while one is at work."""
+    """Keep a second ``scalewise run`` out of this folder while one is active."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -50,7 +50,7 @@ def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
     """Lock the start of the runs in these folders; wait up to ``wait`` seconds, then refuse."""
     with ExitStack() as locks:
         for home in homes:
-            # On NFS, creating the link also refreshes the cached folder: read it afterwards.
+            # On NFS this also refreshes the cached folder: read a run's files only with its lock.
             locks.enter_context(_start_lock(home, time.monotonic() + wait))
         yield
 
@@ -58,7 +58,7 @@ def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
 @contextmanager
 def _start_lock(home: Path, deadline: float) -> Iterator[None]:
     path = home / START_LINK
-    # No other process has this identity.
+    # The link points to this text instead of a file: it identifies the process and this lock.
     values = {"host": os.uname().nodename, "machine": processes.machine_id(), "token": uuid4().hex}
     owner = json.dumps({**values, **processes.identity(os.getpid())})
     try:
@@ -101,18 +101,21 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _remove_stale(path: Path, me: str) -> bool:
-    """Remove a link whose owner has ended; return whether the link is gone."""
+def _remove_stale(path: Path, new_owner: str) -> bool:
+    """Remove a link whose owner has ended; return whether there is no link any more.
+
+    Several processes may try it. Only the one that creates a second link, named by a hash of the
+    stale owner, may remove the first; if that creator has ended too, a third link decides.
+    """
     owner = stale_owner = _read(path)
     link = path
     while owner:
         if not _is_stale(link, owner):
             return False
-        token = blake2b(owner.encode(), digest_size=8).hexdigest()
-        link = path.with_name(f"{path.name}.after-{token}")
-        # Only the creator of this link may remove the first, which may have a live owner by now.
-        if _create(link, me):
-            if _read(path) == stale_owner:
+        owner_hash = blake2b(owner.encode(), digest_size=8).hexdigest()
+        link = path.with_name(f"{path.name}.after-{owner_hash}")
+        if _create(link, new_owner):
+            if _read(path) == stale_owner:  # Else it has a new, living owner by now.
                 path.unlink(missing_ok=True)
             link.unlink(missing_ok=True)
             return True
@@ -121,11 +124,11 @@ def _remove_stale(path: Path, me: str) -> bool:
 
 
 def _is_stale(path: Path, owner: str) -> bool:
-    """Return whether the process that created a link has ended, or must have."""
+    """Return whether the process that created a link has ended, or has had enough time to."""
     try:
         values = json.loads(owner)
         if values["machine"] == processes.machine_id():
             return not processes.alive(values["pid"], values["created"])
         return time.time() - path.lstat().st_mtime > STALE_SECONDS
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return True  # It is gone, or was not written by scalewise.
+        return True  # The link was removed meanwhile, or scalewise did not write it.

@@ -17,13 +17,13 @@ from scalewise.study.jobs import load_job, trained_alone
 
 
 class Watcher(Protocol):
-    """Receives the progress of a study."""
+    """Receives the progress of a study; each method is called when its docstring becomes true."""
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        """``todo`` runs are missing, ``finished`` are done; ``request`` is what they may take."""
+        """The study begins with ``todo`` missing runs, which ``request`` these device-hours."""
 
     def started(self, number: int, run: RunSpec) -> None:
-        """A run was started."""
+        """A run was started, as the ``number``-th of this call."""
 
     def progressed(self, run: RunSpec, share: float) -> None:
         """The run has done this share of its steps."""
@@ -32,10 +32,10 @@ class Watcher(Protocol):
         """The run ended; ``cause`` is empty on success."""
 
     def note(self, sentence: str) -> None:
-        """A remark about how the study proceeds."""
+        """There is a remark about how the study proceeds."""
 
     def warn(self, problem: ScalewiseError) -> None:
-        """A problem that does not end the study."""
+        """There is a problem that does not end the study."""
 
 
 def left_out_notices(absent: Mapping[RunSpec, str]) -> list[str]:
@@ -51,7 +51,7 @@ def warn_separate_models(runs: Sequence[RunSpec], folder: Path, watcher: Watcher
     for run in runs:
         job = load_job(folder / run.id) if run.program else None
         if job and replicas.unsynchronised([tail.notes.facts for tail in job.tails()]):
-            hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
+            hint = "wrap the model in DistributedDataParallel, or as your training library says"
             watcher.warn(RecordError(f"{run.title}: {replicas.NO_EXCHANGE}", hint=hint))
 
 
@@ -61,7 +61,7 @@ def warn_skipped_files(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) 
         job = load_job(folder / run.id) if run.data else None
         tails = job.tails() if job else []
         if sentence := skipped_sentence(tail.notes.skipped_files for tail in tails):
-            hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
+            hint = f'`scalewise data check {run.data}` lists all; broken = "refuse" ends such a run'
             watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
 
@@ -71,7 +71,7 @@ def warn_damaged_checkpoints(runs: Sequence[RunSpec], folder: Path, watcher: Wat
         job = load_job(folder / run.id) if run.checkpoint_every or run.resume else None
         damaged = read_tail(job.folder, 0, job.attempt).notes.damaged if job else ()
         for sentence in damaged or ():
-            hint = "check the disk; the run keeps its damaged ones as checkpoints/damaged-*"
+            hint = "check the disk; a run keeps its own damaged ones as checkpoints/damaged-*"
             watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
 
@@ -99,6 +99,7 @@ def report_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watche
 
 
 def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
+    """Return the error for a failed run, with a hint for the sentences that ``cause`` may hold."""
     log = folder / run.id / "log.txt"
     traceback = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
@@ -109,15 +110,15 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     elif run.program and "no rank started" in cause and "SIG" not in cause and not traceback:
         hint = (
             "does it train with PyTorch, or by Keras's fit, in a Python that has it? "
-            "python -I, -E and -S, or a cleared environment, drop the watcher"
+            "python -I, -E and -S, or a cleared environment, disable the watcher"
         )
     elif "processes trained as" in cause:
         hint = (
-            "processes that train together call torch.distributed.init_process_group "
-            "with a rank each; one of them alone can be measured"
+            "processes that train together call torch.distributed.init_process_group, each with "
+            "its own rank; to measure one of them, start only one"
         )
     elif "were requested" in cause:
-        hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
+        hint = "pass the number on as {devices}, for example -- train.py --world-size {devices}"
     return RunFailed(
         f"{run.title} failed: {cause}",
         hint=f"its log is {log}; {hint}" if log.exists() else hint,
@@ -126,7 +127,7 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
 
 
 def scaling_hint(run: RunSpec) -> str:
-    """Return a hint how a single-process program can use many ranks; empty if unknown."""
+    """Return how a single-process program can use many ranks, with "; "; empty if unknown."""
     arguments = run.program
     if run.framework == "tensorflow":
         return "make and compile its model in the scope of a tf.distribute.MirroredStrategy(); "
@@ -139,5 +140,5 @@ def scaling_hint(run: RunSpec) -> str:
             "-- train.py --devices {devices} --nodes {nodes}; "
         )
     if library:
-        return f"start it as {library} says, with {{devices}} or {{world}} for the number; "
+        return f"start it by {library}'s command, with {{devices}} or {{world}} as the number; "
     return f"`scalewise port {shlex.quote(arguments[0])}` shows what is missing; "

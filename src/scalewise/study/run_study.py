@@ -35,17 +35,18 @@ def plan(study: StudySpec, folder: Path, without: Collection[RunSpec] = ()) -> l
     """Return what would be executed for the runs of a study that are not in ``without``."""
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in without]
-    return [launcher.plan(together, folder) for together in launcher.together(runs)]
+    return [launcher.plan(group, folder) for group in launcher.together(runs)]
 
 
 def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
-    """Write everything that a start by hand needs; return the paths of the scripts."""
+    """Write all files for a start by hand; return the paths of the scripts, in ``scripts``."""
     launcher = make_launcher(study)
     written = []
     for plan in plans:
         write_json(plan.folder / "study.json", study.to_dict())
         launcher.prepare(plan)
         name, text = next(iter(plan.files.items()))
+        # The script RUN/plan/job.sh of a single run is written as RUN.sh.
         path = scripts / Path(Path(name).parts[0]).with_suffix(Path(name).suffix)
         write_text(path, text)
         written.append(path)
@@ -77,10 +78,10 @@ def run(
         option = parameter("again" if again else "detach")
         problem = f"decides after each device count, which {option} does not allow"
         raise SpecError(f"{parameter('purpose')} {problem}", hint="leave one of them out")
-    folder = folder.resolve()  # Processes are found by this path, so spell it in one way.
+    folder = folder.resolve()  # Processes of a run are found by this path: always spell it alike.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
-    absent = check(unfinished, study.engines)
+    absent = check(unfinished, study.engines)  # Runs whose framework is missing.
     # Called only to refuse a request that is too large.
     launcher.request_summary([run for run in unfinished if run not in absent])
     if budget and not stop_rule:
@@ -96,7 +97,7 @@ def run(
             watcher.note(sentence)
         warn_other_runs(folder, runs, watcher)
         repeat = {run for run in todo if again and not unclosed_job(folder / run.id)}
-        for run in repeat:
+        for run in repeat:  # A run would continue from its old checkpoints.
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
         failed: dict[RunSpec, str] = {}
         for group in _worthwhile_groups(todo, stop_rule, watcher):
@@ -111,39 +112,37 @@ def run(
             warn(succeeded, folder, watcher)
         report_failures(failed, folder, watcher)
         if budget:
-            budget.complain()
+            budget.raise_refused()
 
 
 def _worthwhile_groups(
     runs: list[RunSpec], stop_rule: "PurposeRule | None", watcher: Watcher
 ) -> Iterator[list[RunSpec]]:
-    """Yield runs by device count until the rule finds no use in more; without a rule, all runs."""
+    """Yield the runs of each device count until the rule stops; without a rule, all runs."""
     if not stop_rule:
         yield runs
         return
     for devices, group in groupby(runs, lambda run: run.topology.world):
-        if enough := stop_rule.enough(devices):
-            watcher.note(enough)
+        if reason := stop_rule.stop_reason(devices):
+            watcher.note(reason)
             return
         yield list(group)
 
 
 def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
-    """Return the runs without an outcome, or with an unclosed attempt; ``again``: all runs."""
+    """Return the runs without an outcome, or with an unclosed job; ``again``: all runs."""
     homes = {run: folder / run.id for run in runs}
     return [run for run in runs if again or not finished(homes[run]) or unclosed_job(homes[run])]
 
 
 def _refuse_other_study(study: StudySpec, folder: Path) -> None:
-    """Refuse a folder that holds another study, or one of a later scalewise."""
+    """Refuse a folder with another study, or with one that a newer scalewise wrote."""
     try:
         stored = read_study(folder)
     except NewerSchema:
         raise
     except RecordError:
-        return  # There is no study file, or none that can be read.
+        return  # There is no study file, or it cannot be read.
     if stored.name != study.name:
-        raise SpecError(
-            f"{folder} holds the study {stored.name!r}, not {study.name!r}",
-            hint="choose another output folder",
-        )
+        hint = "choose another output folder"
+        raise SpecError(f"{folder} holds the study {stored.name!r}, not {study.name!r}", hint=hint)

@@ -72,7 +72,7 @@ def execute_runs(
                     new = len(execution.active) - adopted
                     watcher.note(f"{new} submitted, {adopted} under way already")
                 break
-            if budget and (reason := budget.empty(execution.jobs())):
+            if budget and (reason := budget.end_reason(execution.jobs())):
                 execution.end_all(reason)
                 break
             execution.poll_active()
@@ -98,11 +98,12 @@ class _Execution:
 
     def __post_init__(self) -> None:
         self.sequential = self.launcher.at_once == 1
+        """Whether runs start one after the other, as on this machine."""
         self.waiting_groups = self.launcher.together(list(self.todo))
         """Groups of runs that start together."""
 
     def may_start(self) -> bool:
-        """Return whether a waiting run may still start: not after a failure on this machine."""
+        """Return whether a waiting run may still start: not after a failure if sequential."""
         return bool(self.waiting_groups) and not (self.failed and self.sequential)
 
     def jobs(self) -> list[tuple[RunSpec, Job]]:
@@ -117,9 +118,9 @@ class _Execution:
                 self.budget
                 # Runs that an earlier call started are paid for anyway.
                 and not any(unclosed_job(self.folder / run.id) for run in runs)
-                and (reason := self.budget.refuses(runs, self.jobs()))
+                and (reason := self.budget.refusal(runs, self.jobs()))
             ):
-                if self.active:  # They may cost less than expected: ask again when one has ended.
+                if self.active:  # They may cost less than expected: try again when one has ended.
                     break
                 self.budget.refused |= dict.fromkeys(self.waiting_groups.pop(0), reason)
                 continue
@@ -152,7 +153,7 @@ class _Execution:
         return {}
 
     def _try_adopt(self, run: RunSpec) -> bool:
-        """Adopt a run whose job is running; return whether it need not start, also if finished."""
+        """Adopt a run whose job is running; return if it runs or is done: it need not start."""
         job = unclosed_job(self.folder / run.id)
         if job is None:
             done = run not in self.repeat and finished(self.folder / run.id)
@@ -170,7 +171,7 @@ class _Execution:
         return done
 
     def _close_unseen_end(self, job: Job, state: State) -> bool:
-        """Close a job that ended between two calls, cancel a stuck one; return if it succeeded."""
+        """Close a job that ended between two calls, or cancel it if stuck; return its success."""
         if state.phase == "stuck":
             self.launcher.cancel(job)
             return False
@@ -187,16 +188,17 @@ class _Execution:
                 self.active[self.active.index(active)] = _updated(active, state)
                 self.watcher.progressed(active.run, share_done(active.job))
                 continue
-            cause = self._end(active, state)
+            cause = self._close(active, state)
             self.active.remove(active)
             self.watcher.ended(active.run, cause, time.monotonic() - active.began)
             if self.budget:
-                self.budget.changed()
+                self.budget.clear_bill()
             if cause:
                 self.failed[active.run] = cause
 
-    def _end(self, active: _ActiveRun, state: State) -> str:
+    def _close(self, active: _ActiveRun, state: State) -> str:
         """Close a run that has ended or is stuck; return why it failed, empty on success."""
+        # An adopted run may have ended before this call polled it.
         ended = None if active.adopted else time.time()
         if state.phase == "stuck":
             self.launcher.cancel(active.job, stuck=True)

@@ -30,6 +30,7 @@ class Status:
     run: RunSpec
     phase: Literal["finished", "running", "failed", "missing"]
     cause: str = ""
+    """Why it failed; while it runs, its progress or why it waits."""
 
 
 def status(folder: Path) -> list[Status]:
@@ -58,7 +59,7 @@ def cancel(folder: Path) -> list[RunSpec]:
                     close_job(job, None, ENDED_BY_USER)
                     ended.append(run)
         except (OutOfReach, StartLocked) as problem:
-            refused = problem  # The others are ended first.
+            refused = problem  # Raised after the other runs are ended.
     if refused:
         raise refused
     return ended
@@ -69,9 +70,9 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
     try:
         state = launcher.poll(job) if job and not closed(home, job.attempt) else None
     except LaunchError as error:
-        return Status(run, "running", f"when last seen: {error}")
+        return Status(run, "running", f"not confirmed: {error}")
     if job and state and state.phase == "running":
-        job_id = (state.job or job).name.get("job")
+        job_id = (state.job or job).details.get("job")
         number = f" (job {job_id})" if job_id else ""
         return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
     if finished(home):

@@ -24,16 +24,17 @@ class PurposeRule:
         for limit in self.purpose.limits:
             require_price(limit, self.rate)
 
-    def enough(self, devices: int) -> str:
+    def stop_reason(self, devices: int) -> str:
         """Return why ``devices`` and more serve no curve of the study; empty to continue."""
-        stops = []
+        advices = []
         for curve in measured_curves(self.study, self.folder):
             if devices <= max(point.devices for point in curve.points):
                 continue
             where = repr(curve.where)
             runs = (run for run in self.study.runs() if repr(self.study.where(run)) == where)
-            ahead = sorted({run.topology.world for run in runs if run.topology.world >= devices})
-            if ahead:
-                stops.append(stop_advice(curve, self.purpose, ahead, price=self.rate))
-        reasons = [stop_sentence(advice) for advice in stops if advice]
-        return "\n".join(reasons) if len(reasons) == len(stops) else ""
+            counts = sorted({run.topology.world for run in runs if run.topology.world >= devices})
+            if counts:
+                advices.append(stop_advice(curve, self.purpose, counts, price=self.rate))
+        reasons = [stop_sentence(advice) for advice in advices if advice]
+        # Continue as long as one curve still gains.
+        return "\n".join(reasons) if len(reasons) == len(advices) else ""

@@ -1,4 +1,4 @@
-"""Run a study on a Slurm cluster, each run as a job that closes its own record when it ends."""
+"""Run a study on a Slurm cluster; a job closes its run, that is writes its outcome, at its end."""
 
 import getpass
 import math
@@ -41,38 +41,38 @@ from scalewise.spec import RunSpec
 POLL_SECONDS = 2.0
 """Seconds between two queries of the controller, each about all jobs."""
 CONTROLLER_SILENCE_SECONDS = 600.0
-"""Seconds that a controller may be silent, once it has answered; jobs continue meanwhile."""
+"""Seconds without any answer of the controller after which polling fails; jobs continue."""
 UNKNOWN_JOB_SECONDS = 10.0
 """Seconds after which a job that Slurm does not know counts as ended."""
 OUTCOME_SECONDS = 90.0
-"""Seconds after which this machine shows what a compute node wrote; NFS caches for up to 60."""
+"""Seconds until this machine surely sees what a compute node wrote; NFS caches for up to 60."""
 SUBMIT_SECONDS = 300.0
-"""Seconds for which a submission from a machine that we cannot see may be under way."""
+"""Seconds that a submission may take whose processes we cannot see, on another machine."""
 
 
 class SlurmLauncher:
     """Submits runs as Slurm jobs; docs/guides/slurm.md documents the settings."""
 
-    at_once = math.inf  # The number of runs that may be active at once; the queue limits them.
+    at_once = math.inf  # Slurm's queue limits how many runs are active at a time.
 
     def __init__(
         self, table: Mapping[str, Any] | None = None, interpreters: Interpreters | None = None
     ) -> None:
         settings = Settings.of(table or {})
-        named = {**settings.engines, **(interpreters.named if interpreters else {})}
-        self.settings = replace(settings, engines=named)
+        pythons = {**settings.engines, **(interpreters.by_framework if interpreters else {})}
+        self.settings = replace(settings, engines=pythons)
         self._allocation_id = inside_allocation.current_job_id()
         """The job whose allocation we run in; None outside of one."""
         self._in_turn = self.settings.jobs == "one" or self._allocation_id is not None
         """Whether runs share one allocation and run one after the other."""
-        self._submitted: list[str] = []
+        self._submitted_ids: list[str] = []
         self._polled_ids: dict[str, None] = {}
         self._entries: dict[str, queue.QueueEntry] = {}
         self._last_query = self._last_answer = -math.inf
-        self._unknown: dict[str, float] = {}
-        """When Slurm first did not know a job."""
-        self._searched: dict[str, float] = {}
-        """When a job was last searched for by its token."""
+        self._unknown_since: dict[str, float] = {}
+        """By job id: when Slurm first did not know the job."""
+        self._searched_at: dict[str, float] = {}
+        """By token: when its job was last searched for."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Describe the device-hours that these runs request; refuse more than is allowed."""
@@ -81,10 +81,8 @@ class SlurmLauncher:
         hours, allowed = self.max_device_hours(runs), self.settings.max_device_hours
         if hours is None:
             if allowed is not None:
-                raise SpecError(
-                    "max_device_hours means nothing without a time limit",
-                    hint='for example time = "00:30:00" in [launcher]',
-                )
+                hint = 'for example time = "00:30:00" in [launcher]'
+                raise SpecError("max_device_hours means nothing without a time limit", hint=hint)
             return "device-hours are limited only by the cluster's default time limit"
         if allowed is not None and hours > allowed:
             raise SpecError(
@@ -93,7 +91,7 @@ class SlurmLauncher:
                 hint="lower time, repeats or the devices, or raise max_device_hours",
             )
         requeued = any(may_requeue(run, self.settings) for run in runs)
-        requeue_note = ", each time its jobs are put back into the queue" if requeued else ""
+        requeue_note = ", and as many again each time a job is requeued" if requeued else ""
         return f"up to {hours:,.2f} device-hours{requeue_note}"
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
@@ -101,9 +99,9 @@ class SlurmLauncher:
         if self._allocation_id or self.settings.time is None:
             return None
         devices = sum(run.topology.world for run in runs)
-        if self._in_turn and runs:
+        if self._in_turn and runs:  # One job, as large as its largest run needs.
             request = ResourceRequest.of(runs, self.settings)
-            devices = request.nodes * request.devices
+            devices = request.nodes * request.devices_per_node
         return devices * parse_time_limit(self.settings.time) / 3600
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
@@ -111,21 +109,22 @@ class SlurmLauncher:
         if not self._in_turn:
             return run.topology.world
         request = ResourceRequest.of(among, self.settings)
-        nodes = inside_allocation.node_count() if self._allocation_id else math.inf
-        return request.devices * (request.nodes if math.isinf(nodes) else int(nodes))
+        nodes = inside_allocation.node_count() if self._allocation_id else request.nodes
+        return request.devices_per_node * (request.nodes if math.isinf(nodes) else int(nodes))
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-        """Return which runs share a job, or an array of jobs."""
+        """Return groups of runs, each of which shares a job or a job array."""
         if self._in_turn:
-            small = [run for run in runs if not self._too_large(run)]
-            large = [[run] for run in runs if self._too_large(run)]
-            return [small, *large] if small else large
+            fitting = [run for run in runs if not self._is_too_large(run)]
+            # A run that is too large is a group, so that ``plan`` refuses no other run with it.
+            large = [[run] for run in runs if self._is_too_large(run)]
+            return [fitting, *large] if fitting else large
         if self.settings.jobs == "each":
             return [[run] for run in runs]
-        alike: dict[ResourceRequest, list[RunSpec]] = {}
+        by_request: dict[ResourceRequest, list[RunSpec]] = {}
         for run in runs:
-            alike.setdefault(ResourceRequest.of([run], self.settings), []).append(run)
-        return list(alike.values())
+            by_request.setdefault(ResourceRequest.of([run], self.settings), []).append(run)
+        return list(by_request.values())
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Return what would be submitted."""
@@ -137,13 +136,13 @@ class SlurmLauncher:
         files = {}
         for run in runs:
             attempt = next_attempt(folder / run.id)
-            script = run_script(run, folder, self.settings, attempt=attempt, within=self._in_turn)
+            script = run_script(run, folder, self.settings, attempt=attempt, shared=self._in_turn)
             files[f"{run.id}/plan/job.sh"] = script
         if self._in_turn:
-            for run in filter(self._too_large, runs):
+            if too_large := next(filter(self._is_too_large, runs), None):
                 raise LaunchError(
-                    f"{run.topology} needs {run.topology.nodes} nodes, and the allocation of job "
-                    f"{self._allocation_id} has {inside_allocation.node_count()}",
+                    f"{too_large.topology} needs {too_large.topology.nodes} nodes, and the "
+                    f"allocation of job {self._allocation_id} has {inside_allocation.node_count()}",
                     hint="leave the allocation to submit separate jobs, or request more nodes",
                 )
             files = {"in-turn.sh": sequential_script(runs, folder, self.settings), **files}
@@ -154,11 +153,10 @@ class SlurmLauncher:
         command = Command((*start, str(folder / next(iter(files)))))
         return Plan(tuple(runs), folder, (command,), files)
 
-    def _too_large(self, run: RunSpec) -> bool:
+    def _is_too_large(self, run: RunSpec) -> bool:
         """Return whether the allocation that we are in has too few nodes for a run."""
-        return (
-            self._allocation_id is not None and run.topology.nodes > inside_allocation.node_count()
-        )
+        is_inside = self._allocation_id is not None
+        return is_inside and run.topology.nodes > inside_allocation.node_count()
 
     def prepare(self, plan: Plan) -> None:
         """Write what the jobs read: scripts, specs and the worker zip."""
@@ -168,127 +166,131 @@ class SlurmLauncher:
     def submit(self, plan: Plan) -> list[Job]:
         """Submit the job and return at once."""
         self.prepare(plan)
-        name: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
-        name |= {"token": uuid4().hex, "user": getpass.getuser(), "machine": processes.machine_id()}
+        token = uuid4().hex
+        details: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
+        details |= {"token": token, "user": getpass.getuser(), "machine": processes.machine_id()}
         if self._in_turn:
-            name["shared"] = True
+            details["shared"] = True
         jobs = []
         for index, run in enumerate(plan.runs):
             home = plan.folder / run.id
-            run_name = {**name, "log": _file_size(home / "log.txt")}
+            run_details = {**details, "log": _file_size(home / "log.txt")}
             if self.settings.jobs == "array" and not self._in_turn:
-                run_name["place"] = index
-            jobs.append(Job(home, next_attempt(home), run.ranks, run_name))
-        # Whatever happens from here on, a job that Slurm has accepted can be found again.
+                run_details["place"] = index  # The index of its array task.
+            jobs.append(Job(home, next_attempt(home), run.ranks, run_details))
+        # Written before the submission: by its token a job that Slurm accepts is found again.
         with job_files_written(jobs, undo_on=queue.SubmissionRefused):
             try:
-                started = self._start(plan.folder / next(iter(plan.files)), name["token"])
+                new_details = self._submit_script(plan.folder / next(iter(plan.files)), token)
             except KeyboardInterrupt:
                 with suppress(LaunchError):
-                    self.cancel(jobs[0])  # One submission, one job for all of them.
+                    self.cancel(jobs[0])  # All of them are one submission.
                 raise
-        return [write_job(_with_job_id(job, started)) for job in jobs]
+        return [write_job(_with_job_id(job, new_details)) for job in jobs]
 
-    def _start(self, path: Path, token: str) -> dict[str, Any]:
-        """Submit a script, or run it in our allocation; return how to find it again."""
+    def _submit_script(self, path: Path, token: str) -> dict[str, Any]:
+        """Submit a script, or run it in our allocation; return job details to find it again."""
         if self._allocation_id:
             process = inside_allocation.submit(path, path.with_suffix(".txt"), token)
             return {"job": self._allocation_id, "process": process}
         options: list[str] = []
         limit = self.settings.throttle
-        if limit and self.settings.jobs == "each" and len(self._submitted) >= limit:
-            options.append(f"--dependency=afterany:{self._submitted[-limit]}")
-        number = queue.submit(path, token, options)
-        self._submitted.append(number)
-        return {"job": number}
+        if limit and self.settings.jobs == "each" and len(self._submitted_ids) >= limit:
+            # Start after the job that was submitted ``limit`` jobs before this one.
+            options.append(f"--dependency=afterany:{self._submitted_ids[-limit]}")
+        job_id = queue.submit(path, token, options)
+        self._submitted_ids.append(job_id)
+        return {"job": job_id}
 
     def poll(self, job: Job) -> State:
         """Return the state of the job, without changing it."""
-        if job.name["job"] is None:  # The process that submitted it was killed at that moment.
+        if job.details["job"] is None:  # The process that submitted it was killed at that moment.
             return self._poll_unconfirmed(job)
         entry = self._entry(job)
         if entry is None:
             return self._poll_unknown(job)
-        if entry.waits:
-            expected = ""
-            if entry.start not in ("", "N/A"):
-                expected = f", expected to start {entry.start}"
+        if entry.is_waiting:
+            is_start_known = entry.start not in ("", "N/A")
+            expected = f", expected to start {entry.start}" if is_start_known else ""
             return State("running", note=f"pending: {entry.reason}{expected}")
         log = job.folder / "log.txt"
         if not entry.ended and not _run_ended(job):
-            queued = "shared" in job.name and _file_size(log) == job.name["log"]
-            note = f"waits for its turn in job {job.name['job']}" if queued else ""
+            # The run of a shared job has begun once its log has grown.
+            queued = "shared" in job.details and _file_size(log) == job.details["log"]
+            note = f"waits for its turn in job {job.details['job']}" if queued else ""
             return State("running", note=note)
         unclosed = entry.state == "COMPLETED" and not _is_closed(job)
         if unclosed and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
-        start = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
+        start = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.details["log"]
         killed, exits = read_process_ends(log, start)
         return State("ended", _end_cause(job, entry) or cancel_reason(log, start), killed, exits)
 
     def _poll_unconfirmed(self, job: Job) -> State:
         """Return the state of a job whose submitter was killed before it wrote the job id."""
         unconfirmed = State("running", note="its submission is not confirmed yet")
-        last_search = self._searched.get(job.name["token"], -math.inf)
+        last_search = self._searched_at.get(job.details["token"], -math.inf)
         if time.monotonic() - last_search < POLL_SECONDS:
             return unconfirmed
-        self._searched[job.name["token"]] = time.monotonic()
-        # Look for sbatch before asking Slurm: a job that is submitted in between is then found.
-        # sbatch may still be submitting the job after its caller has ended.
-        if job.name.get("machine") == processes.machine_id() and not _of_another_user(job):
-            submitting = processes.has_argument(queue.comment_option(job.name["token"]))
+        self._searched_at[job.details["token"]] = time.monotonic()
+        # sbatch may still be submitting the job after its caller has ended. Look for it before
+        # asking Slurm: in the other order, a job that is submitted in between would be missed.
+        if job.details.get("machine") == processes.machine_id() and not _of_another_user(job):
+            submitting = processes.has_argument(queue.comment_option(job.details["token"]))
         else:
-            submitting = time.time() - float(job.name["submitted"]) < SUBMIT_SECONDS
-        started = self._find_by_token(job)
-        if started is not None:
-            job = _with_job_id(job, started)
+            submitting = time.time() - float(job.details["submitted"]) < SUBMIT_SECONDS
+        new_details = self._find_by_token(job)
+        if new_details is not None:
+            job = _with_job_id(job, new_details)
             return replace(self.poll(job), job=job)
         if submitting or (_of_another_user(job) and not _is_closed(job)):  # Slurm may hide it.
             return unconfirmed
         return State("ended", "it was not submitted")
 
     def _find_by_token(self, job: Job) -> dict[str, Any] | None:
-        """Return how to find a job that is known only by its token; None if it was not started."""
-        if process := inside_allocation.find_script(job.name["token"]):
+        """Return the missing details of a job of which we know only the token; None if unknown."""
+        if process := inside_allocation.find_script(job.details["token"]):
             return {"job": self._allocation_id, "process": process}
-        number = queue.find_job(job.name["token"], job.name.get("user"))
-        return {"job": number} if number else None
+        job_id = queue.find_job(job.details["token"], job.details.get("user"))
+        return {"job": job_id} if job_id else None
 
     def _poll_unknown(self, job: Job) -> State:
-        """Return the state of a job that Slurm does not know: ended, after a waiting time."""
+        """Return the state of a job that Slurm does not know, or does not know yet."""
         if _is_closed(job):
             return State("ended")
         if _of_another_user(job):  # Slurm may hide it.
-            return State("running", note=f"Slurm does not show job {job.name['job']}")
-        since = self._unknown.setdefault(job.name["job"], time.monotonic())
+            return State("running", note=f"Slurm does not show job {job.details['job']}")
+        since = self._unknown_since.setdefault(job.details["job"], time.monotonic())
         return State("ended" if time.monotonic() - since > UNKNOWN_JOB_SECONDS else "running")
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End the job; a shared job whose run has ended already continues for the other runs."""
-        started = {} if job.name["job"] else self._find_by_token(job)
-        entry = None if started is None else self._entry(_with_job_id(job, started))
-        if entry is None and started is not None and _of_another_user(job) and not _is_closed(job):
-            raise OutOfReach(
-                f"Slurm does not show job {job.name['job']} of user {job.name['user']}",
-                hint=f"ask {job.name['user']} to cancel it, or delete {job.folder}",
-            )
-        if started is None or entry is None or (_run_ended(job) and not entry.waits):
+        """End the job, unless its run has ended: a shared job continues for its other runs."""
+        new_details = {} if job.details["job"] else self._find_by_token(job)
+        if new_details is None:
             return
-        job = _with_job_id(job, started)
-        if "process" in job.name:
-            inside_allocation.cancel(job.name["process"])
+        entry = self._entry(_with_job_id(job, new_details))
+        if entry is None and _of_another_user(job) and not _is_closed(job):
+            raise OutOfReach(
+                f"Slurm does not show job {job.details['job']} of user {job.details['user']}",
+                hint=f"ask {job.details['user']} to cancel it, or delete {job.folder}",
+            )
+        if entry is None or (_run_ended(job) and not entry.is_waiting):
+            return
+        job = _with_job_id(job, new_details)
+        if "process" in job.details:
+            inside_allocation.cancel(job.details["process"])
         else:
-            queue.cancel(job.name["job"])
+            queue.cancel(job.details["job"])
 
     def _entry(self, job: Job) -> queue.QueueEntry | None:
         """Return the job's entry in Slurm's queue; None if Slurm does not know it."""
-        if "process" in job.name:
-            return inside_allocation.script_entry(job.name["process"])
-        number = job.name["job"]
-        new = number not in self._polled_ids
-        self._polled_ids[number] = None
+        if "process" in job.details:
+            return inside_allocation.script_entry(job.details["process"])
+        job_id = job.details["job"]
+        is_new = job_id not in self._polled_ids
+        self._polled_ids[job_id] = None
         # Query all known jobs at once, and not at every poll.
-        if new or time.monotonic() - self._last_query >= POLL_SECONDS:
+        if is_new or time.monotonic() - self._last_query >= POLL_SECONDS:
             try:
                 self._entries = queue.load_entries(self._polled_ids)
                 self._last_answer = time.monotonic()
@@ -297,15 +299,15 @@ class SlurmLauncher:
                     raise
             finally:
                 self._last_query = time.monotonic()
-        return self._entries.get(number)
+        return self._entries.get(job_id)
 
 
-def _with_job_id(job: Job, started: Mapping[str, Any]) -> Job:
+def _with_job_id(job: Job, new_details: Mapping[str, Any]) -> Job:
     """Return the job with its Slurm id; the id of an array task ends in its index."""
-    name = {**job.name, **started}
-    if "place" in name and "_" not in str(name["job"]):
-        name["job"] = f"{name['job']}_{name['place']}"
-    return replace(job, name=name)
+    details = {**job.details, **new_details}
+    if "place" in details and "_" not in str(details["job"]):
+        details["job"] = f"{details['job']}_{details['place']}"
+    return replace(job, details=details)
 
 
 def _file_size(path: Path) -> int:
@@ -314,21 +316,21 @@ def _file_size(path: Path) -> int:
 
 def _run_ended(job: Job) -> bool:
     """Return whether the run has ended although its shared job continues."""
-    return "shared" in job.name and _is_closed(job)
+    return "shared" in job.details and _is_closed(job)
 
 
 def _is_closed(job: Job) -> bool:
-    """Return whether the record of the job's last attempt is closed."""
+    """Return whether the outcome of the job's last attempt is written."""
     return closed(job.folder, newest_attempt(job.folder, job.attempt))
 
 
 def _of_another_user(job: Job) -> bool:
     """Return whether another user submitted the job."""
-    return bool(job.name.get("user", getpass.getuser()) != getpass.getuser())
+    return bool(job.details.get("user", getpass.getuser()) != getpass.getuser())
 
 
 def _end_cause(job: Job, entry: queue.QueueEntry) -> str:
-    """Return why Slurm ended a job, if it did; for a lost node, its name and its ranks."""
+    """Return why Slurm ended a job, with the names and ranks of lost nodes; else empty."""
     reason = queue.END_REASONS.get(entry.state, "")
     if not reason:
         return ""
@@ -339,5 +341,5 @@ def _end_cause(job: Job, entry: queue.QueueEntry) -> str:
         reason = f"node {', '.join(lost)} was lost, and {names} with it"
         survivors = (rank for rank in ranks if rank.lines and rank.notes.host not in lost)
         if first := next(survivors, None):
-            reason += f"; rank {first.rank} on {first.notes.host} stood {first.position}"
-    return f"job {job.name['job']} on {entry.nodes or 'no node'}: {reason}"
+            reason += f"; rank {first.rank} on {first.notes.host} stopped {first.position}"
+    return f"job {job.details['job']} on {entry.nodes or 'no node'}: {reason}"

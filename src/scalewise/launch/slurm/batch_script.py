@@ -21,15 +21,15 @@ from scalewise.validate import check_environment_name
 
 
 def run_script(
-    run: RunSpec, folder: Path, settings: Settings, *, attempt: int, within: bool = False
+    run: RunSpec, folder: Path, settings: Settings, *, attempt: int, shared: bool = False
 ) -> str:
-    """Return the batch script of one run; ``within``: it shares a larger job with others."""
+    """Return the batch script of one run; ``shared``: it runs in a job for several runs."""
     name, log = f"{folder.name}-{run.topology}", folder / run.id / "log.txt"
     software = [f"module load {quote(module)}" for module in settings.modules]
     if settings.venv:
         software.append(f"source {quote(str(Path(settings.venv) / 'bin' / 'activate'))}")
     rendezvous = [
-        "# The ranks meet on the first node, at a port of this job's own.",
+        "# The ranks rendezvous on the first node, at a port derived from the job's id.",
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
         "export MASTER_ADDR MASTER_PORT",
@@ -41,8 +41,8 @@ def run_script(
         _header(run.title, name, log, ResourceRequest.of([run], settings), settings),
         software,
         rendezvous,
-        _variables(run, folder, settings, attempt),
-        _ranks(run, folder, settings, within=within),
+        _variable_lines(run, folder, settings, attempt),
+        _rank_lines(run, folder, settings, shared=shared),
     )
 
 
@@ -55,21 +55,21 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
         _homes(runs, folder),
         [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
         [
-            "# A warning is for the run that is under way, and then no other one starts.",
+            "# Pass a warning on to the active run, and start no other run after it.",
             "run='' warned=''",
             "trap 'warned=yes; kill -USR1 \"$run\" 2>/dev/null' USR1 TERM",
         ],
         [
-            'for place in "${!homes[@]}"; do',
-            "    home=${homes[place]} began=$(date +%s.%N)",
+            'for index in "${!homes[@]}"; do',
+            "    home=${homes[index]} began=$(date +%s.%N)",
             '    bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &',
             "    run=$!",
             '    wait "$run"',
             '    while kill -0 "$run" 2>/dev/null; do wait "$run"; done',
-            "    # Devices that this run left idle are paid for: keep them in mind.",
+            "    # Record the time for the bill, which includes devices that this run left idle.",
             f"    printf '{ALLOCATION_LINE}\\n' \\",
-            '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
-            f'"$((SLURM_JOB_NUM_NODES * {request.devices}))" \\',
+            '        "$SLURM_JOB_ID" "${home##*/}" "${devices[index]}" '
+            f'"$((SLURM_JOB_NUM_NODES * {request.devices_per_node}))" \\',
             f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / ALLOCATION_LOG))}',
             '    [ -z "$warned" ] || break',
             "done",
@@ -81,10 +81,10 @@ def array_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> s
     """Return the script of a job array, a task for each run; all have equal requests."""
     request = ResourceRequest.of(runs, settings)
     throttle = f"%{settings.throttle}" if settings.throttle else ""
-    name = f"{folder.name}-{request.nodes}x{request.devices}"
+    name = f"{folder.name}-{request.nodes}x{request.devices_per_node}"
     title = f"{len(runs)} runs of {folder.name}, a task of this array for each"
     header = _header(title, name, folder / f"{name}.txt", request, settings)
-    header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{throttle}")
+    header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{throttle}")  # After #!/bin/bash and title.
     task = [
         "home=${homes[SLURM_ARRAY_TASK_ID]}",
         'exec bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1',
@@ -106,14 +106,13 @@ class ResourceRequest:
     """The resources of a job; for several runs, enough for each of them."""
 
     nodes: int
-    devices: int
-    """On each node."""
-    tasks: int
-    """On each node."""
-    cpus: int
-    """For each task."""
+    devices_per_node: int
+    tasks_per_node: int
+    cpus_per_task: int
     requeue: bool
-    warned: bool
+    """Whether Slurm may requeue the job."""
+    gets_warning: bool
+    """Whether Slurm sends a signal before the time limit, so that ranks write a checkpoint."""
 
     @classmethod
     def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "ResourceRequest":
@@ -122,11 +121,11 @@ class ResourceRequest:
         cores = max(tasks_per_node(run) * cpus_per_task(run, settings) for run in runs)
         return cls(
             nodes=max(run.topology.nodes for run in runs),
-            devices=max(run.topology.devices for run in runs),
-            tasks=max_tasks,
-            cpus=math.ceil(cores / max_tasks),
+            devices_per_node=max(run.topology.devices for run in runs),
+            tasks_per_node=max_tasks,
+            cpus_per_task=math.ceil(cores / max_tasks),
             requeue=any(may_requeue(run, settings) for run in runs),
-            warned=bool(settings.warning) and any(run.checkpoint_every for run in runs),
+            gets_warning=bool(settings.warning) and any(run.checkpoint_every for run in runs),
         )
 
 
@@ -140,19 +139,19 @@ def _header(
         f"--output={quote_directive(escape_pattern(str(log)))}",
         "--open-mode=append",
         f"--nodes={request.nodes}",
-        f"--ntasks-per-node={request.tasks}",
-        f"--cpus-per-task={request.cpus}",
+        f"--ntasks-per-node={request.tasks_per_node}",
+        f"--cpus-per-task={request.cpus_per_task}",
     ]
     if settings.gpus_per_node:
-        options.append(f"--gpus-per-node={request.devices}")
+        options.append(f"--gpus-per-node={request.devices_per_node}")
     elif settings.gres:
-        options.append(f"--gres={quote_directive(f'{settings.gres}:{request.devices}')}")
+        options.append(f"--gres={quote_directive(f'{settings.gres}:{request.devices_per_node}')}")
     names = ("time", "account", "partition", "qos", "constraint", "reservation")
     values = {**{name: getattr(settings, name) for name in names}, "mem": settings.memory}
     options += [f"--{name}={quote_directive(value)}" for name, value in values.items() if value]
     options += ["--exclusive"] if settings.exclusive else []
     options.append("--requeue" if request.requeue else "--no-requeue")
-    if request.warned:  # At most a quarter of the time limit before the job's end.
+    if request.gets_warning:  # At most a quarter of the time limit before the job's end.
         quarter = parse_time_limit(settings.time) // 4 if settings.time else math.inf
         options.append(f"--signal=B:USR1@{min(settings.warning, quarter)}")
     options += [quote_directive(option) for option in settings.sbatch]
@@ -162,26 +161,27 @@ def _header(
 
 
 def tasks_per_node(run: RunSpec) -> int:
-    """Return the tasks per node: one agent, or one rank for each device."""
+    """Return the tasks per node: one rank per device, or one agent that starts the ranks."""
     return run.topology.devices if run.started_by in ("srun", "mpirun", "plain") else 1
 
 
 def cpus_per_task(run: RunSpec, settings: Settings) -> int:
     """Return the cores of a task: as set, or one per thread and data loader worker."""
-    ranks = run.topology.devices // tasks_per_node(run)
-    return settings.cpus_per_task or ranks * (run.threads + run.workers)
+    ranks_per_task = run.topology.devices // tasks_per_node(run)
+    return settings.cpus_per_task or ranks_per_task * (run.threads + run.workers)
 
 
 def may_requeue(run: RunSpec, settings: Settings) -> bool:
-    """Return whether the job may be requeued, to continue from a checkpoint."""
+    """Return whether the job may be requeued: as set, or if checkpoints let it continue."""
     return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
 
 
-def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
-    """Return the lines that export what every rank reads."""
+def _variable_lines(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
+    """Return the lines that export the variables of every rank."""
     worker = quote(str(folder / worker_zip.FILE_NAME))
-    restarts = settings.max_restarts + 1
-    restart = "${SLURM_RESTART_COUNT:-0}" + (f" * {restarts}" if restarts > 1 else "")
+    # Each start of the job by Slurm has one attempt number, and one for each restart of torchrun.
+    attempts = settings.max_restarts + 1
+    earlier_attempts = "${SLURM_RESTART_COUNT:-0}" + (f" * {attempts}" if attempts > 1 else "")
     variables = {
         "OMP_NUM_THREADS": str(run.threads),
         **settings.env,
@@ -194,14 +194,14 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
     if settings.max_restarts:
         # Restarted ranks would read the address of the dead ones (pytorch#135712).
         variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    for name in variables:  # The shell would execute what another name contains.
+    for name in variables:  # An invalid name could contain commands for the shell.
         check_environment_name("env", name)
     return [
         "# srun does not pass --cpus-per-task on by itself.",
         f"export SRUN_CPUS_PER_TASK={cpus_per_task(run, settings)}",
         *(f"export {name}={quote(value)}" for name, value in variables.items()),
         f"export PYTHONPATH={worker}${{PYTHONPATH:+:$PYTHONPATH}}",
-        f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {restart}))",
+        f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {earlier_attempts}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
         "export SCALEWISE_LAUNCHED",
         *_claim_run(run, attempt),
@@ -224,96 +224,96 @@ def _claim_run(run: RunSpec, attempt: int) -> list[str]:
         '    echo "this run is finished already"',
         "    exit 0",
         "fi",
-        "# One job at a time has the run: only one can create the link, which names it.",
+        "# Only one job at a time may train the run: the one that can create this link to its id.",
         'holder="$SCALEWISE_RUN/holder"',
         'until ln -sn "$SLURM_JOB_ID" "$holder" 2>/dev/null; do',
         '    other=$(readlink "$holder" || cat "$holder")',
-        '    [ "$other" != "$SLURM_JOB_ID" ] || break  # It was put back into the queue.',
+        '    [ "$other" != "$SLURM_JOB_ID" ] || break  # This job was requeued.',
         '    if squeue --noheader --jobs="$other" --states=RUNNING 2>/dev/null | grep -q .; then',
-        '        echo "job $other has this run already"',
+        '        echo "job $other trains this run already"',
         "        exit 1",
         "    fi",
-        "    # That job is gone: one of those that see this takes its place.",
+        "    # That job has ended: of the jobs that see this, one can create the next link.",
         '    holder="$SCALEWISE_RUN/holder-after-$other"',
         "done",
-        "# A job that was submitted by hand can be asked for, too.",
+        "# A job that was submitted by hand has no job.json yet: scalewise status needs it.",
         f"job={job}",
         '[ -e "$SCALEWISE_RUN/job.json" ] ||',
         f'    printf \'{job_json}\' "${{job:-$SLURM_JOB_ID}}" >"$SCALEWISE_RUN/job.json"',
     ]
 
 
-def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> list[str]:
-    """Return the lines that start the ranks, wait for them and close the run's record."""
-    image = f"{_container_command(settings)} " if settings.container else ""
-    python = f"{image}{quote(settings.interpreter)} -m"
-    # A user program's job keeps its own Python path, but for our commands in it.
+def _rank_lines(run: RunSpec, folder: Path, settings: Settings, *, shared: bool) -> list[str]:
+    """Return the lines that start the ranks, wait for them and write the run's outcome."""
+    container = f"{_container_command(settings)} " if settings.container else ""
+    python = f"{container}{quote(settings.interpreter)} -m"
+    # The job of a user's program does not export SAFE_PATH: set it for our commands alone.
     safe_path = processes.SAFE_PATH.items() if run.program else ()
-    ours = "".join(f"{key}={value} " for key, value in safe_path)
-    nodes_option = _node_options(run.topology.nodes, 1, within=within)
-    sampler = f"{ours}srun --overlap {nodes_option} --cpus-per-task=1"
+    safe_prefix = "".join(f"{key}={value} " for key, value in safe_path)
+    node_options = _node_options(run.topology.nodes, 1, shared=shared)
+    sampler = f"{safe_prefix}srun --overlap {node_options} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
         'rm -f "$leave"',
-        "# Shortly before the limit, or when told to end, ask the ranks to leave.",
+        "# Shortly before the time limit, or on SIGTERM, create the file that makes ranks stop.",
         "trap 'touch \"$leave\"' USR1 TERM",
         "",
-        "# One process beside the ranks of each node samples how busy it is.",
+        "# One more process on each node samples how busy the node is.",
         f'{sampler} {python} scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &',
         "sampler=$!",
-        f"{_step(run, folder, settings, within=within)} &",
+        f"{_rank_command(run, folder, settings, shared=shared)} &",
         "ranks=$!",
         'wait "$ranks"; code=$?',
-        "# A signal ends the waiting, and not the ranks.",
+        "# A signal interrupts the wait but does not end the ranks: wait again.",
         'while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null',
         'do wait "$ranks"; code=$?; done',
         'kill "$sampler" 2>/dev/null; wait "$sampler"',
     ]
     if may_requeue(run, settings):
         lines += [
-            "# Ranks that left with a checkpoint go on when the job's turn comes again.",
+            "# If the ranks stopped early with a checkpoint, requeue the job to continue from it.",
             'if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q \'"left":\'; then',
             '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
             "fi",
         ]
     return [
         *lines,
-        "# Say how it ended: outcome.json, or the cause.",
-        f'{ours}{python} scalewise.frameworks close "$SCALEWISE_RUN"',
+        "# Write how the run ended: outcome.json, or the cause of its failure.",
+        f'{safe_prefix}{python} scalewise.frameworks close "$SCALEWISE_RUN"',
         'exit "$code"',
     ]
 
 
-def _node_options(nodes: int, tasks: int, *, within: bool) -> str:
-    """Return srun's options for tasks on the first ``nodes`` nodes of the job."""
-    first = f" --ntasks-per-node={tasks} --relative=0" if within else ""
-    return f"--nodes={nodes} --ntasks={nodes * tasks}{first}"
+def _node_options(nodes: int, tasks: int, *, shared: bool) -> str:
+    """Return srun's options for tasks on the first ``nodes`` nodes; a shared job may have more."""
+    first_nodes = f" --ntasks-per-node={tasks} --relative=0" if shared else ""
+    return f"--nodes={nodes} --ntasks={nodes * tasks}{first_nodes}"
 
 
-def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> str:
-    """Return the command that starts the ranks on all nodes, one line for each program."""
+def _rank_command(run: RunSpec, folder: Path, settings: Settings, *, shared: bool) -> str:
+    """Return the command that starts the ranks on all nodes, over several lines."""
     srun = ("srun", "--kill-on-bad-exit=1", *settings.srun)
     starter = _mpirun(run, settings) if run.started_by == "mpirun" else shlex.join(srun)
     if run.started_by == "direct" and not run.program:
         starter += " --nodes=1 --ntasks=1"
-    elif within and run.started_by != "mpirun":
-        starter += f" {_node_options(run.topology.nodes, tasks_per_node(run), within=True)}"
-    image = [_container_command(settings)] if settings.container else []
-    # What srun or mpirun starts: the agent of a node, or a rank.
+    elif shared and run.started_by != "mpirun":
+        starter += f" {_node_options(run.topology.nodes, tasks_per_node(run), shared=True)}"
+    container = [_container_command(settings)] if settings.container else []
     worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
     python = quote(settings.python_of(run.framework))
+    # What srun or mpirun starts: the agent of a node, or a rank.
     if run.program:
-        rank = [_program(run, settings)]
+        task = [_program_line(run, settings)]
     elif run.started_by != "torchrun":
-        rank = [f"{python} {worker}"]
+        task = [f"{python} {worker}"]
     else:
         agent = _agent_options(run, settings)
         agent = agent.replace(" --rdzv-backend", " \\\n        --rdzv-backend")
-        rank = [f"{python} -m torch.distributed.run {agent}", worker]
-    return " \\\n    ".join([starter, *image, *rank])
+        task = [f"{python} -m torch.distributed.run {agent}", worker]
+    return " \\\n    ".join([starter, *container, *task])
 
 
-def _program(run: RunSpec, settings: Settings) -> str:
+def _program_line(run: RunSpec, settings: Settings) -> str:
     """Return the shell line of a user's program, under torchrun's agent if it needs one."""
     assert run.program
     topology, python = run.topology, settings.interpreter
@@ -325,10 +325,10 @@ def _program(run: RunSpec, settings: Settings) -> str:
         arguments = user_program.direct_command(values)
     else:
         arguments = list(user_program.agent_command([AGENT_PLACEHOLDER], values))
-    # Only a whole command has placeholders.
-    shell = _shell_argument if user_program.is_command else quote
+    # Only a complete command has placeholders.
+    quote_argument = _shell_argument if user_program.is_command else quote
     line = " ".join(
-        _agent_options(run, settings) if argument == AGENT_PLACEHOLDER else shell(argument)
+        _agent_options(run, settings) if argument == AGENT_PLACEHOLDER else quote_argument(argument)
         for argument in arguments
     )
     # Variables that differ between nodes are expanded on the node, by its own shell.
@@ -336,7 +336,7 @@ def _program(run: RunSpec, settings: Settings) -> str:
 
 
 AGENT_PLACEHOLDER = "\0agent\0"
-"""Placeholder for torchrun's own options among arguments; no argument can hold a null character."""
+"""Stands for torchrun's options among arguments; real arguments hold no null character."""
 SHELL_VARIABLES = {
     "{master}": '"$MASTER_ADDR"',
     "{port}": '"$MASTER_PORT"',
@@ -385,16 +385,16 @@ def _container_command(settings: Settings) -> str:
     """Return the command prefix that runs a command inside the container."""
     container = settings.container
     assert container
-    devices = bool(settings.gres or settings.gpus_per_node)
+    has_gpus = bool(settings.gres or settings.gpus_per_node)
     if container.runtime == "podman":
         arguments = ["podman", "run", "--rm", "--network=host", "--ipc=host", "--env-host"]
-        arguments += ["--device=nvidia.com/gpu=all"] if devices else []
-        bind = "--volume"
+        arguments += ["--device=nvidia.com/gpu=all"] if has_gpus else []
+        bind_option = "--volume"
     else:
-        arguments = [container.runtime, "exec", *(["--nv"] if devices else [])]
-        bind = "--bind"
+        arguments = [container.runtime, "exec", *(["--nv"] if has_gpus else [])]
+        bind_option = "--bind"
     for folder in container.binds:
-        arguments += [bind, folder]
+        arguments += [bind_option, folder]
     return shlex.join([*arguments, *container.options, container.image])
 
 
@@ -420,6 +420,6 @@ def escape_pattern(path: str) -> str:
     >>> escape_pattern("/data/100%job/log.txt")
     '/data/100%%job/log.txt'
     """
-    if "\\" in path:  # A backslash makes Slurm replace no pattern.
+    if "\\" in path:  # Slurm replaces no pattern in a path with a backslash.
         return path.replace("\\", "\\\\")
     return path.replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Run a script in the allocation that this process is in: ``salloc``, or a user's job."""
+"""Run a script in the allocation that this process is in: of ``salloc``, or of a user's job."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from scalewise.launch import processes
 from scalewise.launch.slurm.queue import QueueEntry
 
 STOP_SECONDS = 20.0
-"""Seconds that a script may take to close its record after SIGTERM."""
+"""Seconds that a script may take after SIGTERM, to write the outcome of its run."""
 
 
 def current_job_id() -> str | None:
@@ -20,7 +20,7 @@ def current_job_id() -> str | None:
 
 
 def node_count() -> float:
-    """Return the nodes of the allocation; infinite if Slurm does not say."""
+    """Return the number of nodes of the allocation; infinity if Slurm does not set it."""
     return float(os.environ.get("SLURM_JOB_NUM_NODES", "inf"))
 
 
@@ -41,7 +41,7 @@ def script_entry(process: dict[str, Any]) -> QueueEntry:
 
 
 def cancel(process: dict[str, Any]) -> None:
-    """End a script and the steps that it has started."""
+    """End a script and the processes that it has started: SIGTERM, wait, SIGKILL."""
     deadline = time.monotonic() + STOP_SECONDS
     _send_signal(process, signal.SIGTERM)
     while processes.alive(**process) and time.monotonic() < deadline:
@@ -50,7 +50,7 @@ def cancel(process: dict[str, Any]) -> None:
 
 
 def _send_signal(process: dict[str, Any], signal_number: signal.Signals) -> None:
-    """Send a signal to the script and its children, which share its session."""
+    """Send a signal to the script and its children, which share its process group."""
     if processes.alive(**process):
         with suppress(ProcessLookupError):
             os.killpg(process["pid"], signal_number)

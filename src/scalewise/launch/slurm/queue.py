@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 60.0
 """Seconds that a Slurm command may take."""
 WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
            "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD")  # fmt: skip
-"""States of a job that is queued (also again), or paused after it started."""
+"""States of a job that is queued (also after a requeue), or paused after it started."""
 RUNNING_STATES = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
 END_REASONS = {
     "TIMEOUT": "its time limit was reached",
@@ -44,7 +44,7 @@ class QueueEntry:
     """When it ended, or will reach its time limit."""
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it is queued or paused."""
         return self.state in WAITING_STATES
 
@@ -71,20 +71,16 @@ class SubmissionRefused(LaunchError):
 def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
     """Submit a script and return the job's id; ``find_job`` finds the job again by its token."""
     result = _run_command("sbatch", "--parsable", comment_option(token), *options, str(path))
-    if not result.returncode:
+    if not result.returncode:  # sbatch has printed ID, or ID;CLUSTER.
         return result.stdout.strip().splitlines()[-1].partition(";")[0]
     # A controller that answers too late may have accepted the job.
     if "timed out" in result.stderr.lower():
-        if number := find_job(token):
-            return number
-        raise LaunchError(
-            f"sbatch got no answer: {_error_message(result.stderr)}",
-            hint="if the job was accepted nevertheless, `scalewise status` finds it",
-        )
-    raise SubmissionRefused(
-        f"sbatch refused the job: {_error_message(result.stderr)}",
-        hint=f"the script is {path}; `sinfo` lists partitions and nodes",
-    )
+        if job_id := find_job(token):
+            return job_id
+        hint = "if the job was accepted nevertheless, `scalewise status` finds it"
+        raise LaunchError(f"sbatch got no answer: {_error_message(result.stderr)}", hint=hint)
+    hint = f"the script is {path}; `sinfo` lists partitions and nodes"
+    raise SubmissionRefused(f"sbatch refused the job: {_error_message(result.stderr)}", hint=hint)
 
 
 def comment_option(token: str) -> str:
@@ -96,7 +92,7 @@ def find_job(token: str, user: str | None = None) -> str | None:
     """Return the id of the job that ``user`` submitted with this token; None if unknown."""
     lines = _squeue(f"--user={user or getpass.getuser()}", "--format=%F|%k")
     rows = (line.partition("|") for line in lines)
-    return next((number for number, _, comment in rows if comment == token), None)
+    return next((job_id for job_id, _, comment in rows if comment == token), None)
 
 
 def load_entries(ids: Iterable[str]) -> dict[str, QueueEntry]:
@@ -115,9 +111,9 @@ def _load_queued(selection: str, job_ids: set[str]) -> dict[str, QueueEntry]:
     """Return those of ``job_ids`` that squeue lists with the option ``selection``."""
     entries = {}
     for line in _squeue("--array", selection, "--format=%i|%T|%r|%S|%N|%e"):
-        number, _, columns_text = line.partition("|")
-        if number in job_ids and columns_text.count("|") >= 3:
-            entries[number] = QueueEntry(*columns_text.split("|")[:5])
+        job_id, *columns = line.split("|")
+        if job_id in job_ids and len(columns) >= 4:
+            entries[job_id] = QueueEntry(*columns[:5])
     return entries
 
 
@@ -137,6 +133,7 @@ def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
         result = _run_command("sacct", *source, *output, selection)
         rows = [line.split("|") for line in result.stdout.splitlines() if line.count("|") >= 2]
         entries = {
+            # The state may be "CANCELLED by UID"; the end may be missing.
             row[0]: QueueEntry(row[1].split()[0], nodes=row[2], end="".join(row[3:4]))
             for row in rows
             if row[0] in ids
@@ -148,19 +145,17 @@ def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
 
 def down_nodes(nodes: str) -> list[str]:
     """Return those of a job's nodes that are down."""
-    states = "--states=down,fail,no_respond,unknown"
-    result = _run_command(
-        "sinfo", "--noheader", "--Node", f"--nodes={nodes}", states, "--format=%N"
-    )
+    options = ("--noheader", "--Node", f"--nodes={nodes}", "--format=%N")
+    result = _run_command("sinfo", *options, "--states=down,fail,no_respond,unknown")
     return sorted(set(result.stdout.split()))
 
 
-def cancel(number: str) -> None:
+def cancel(job_id: str) -> None:
     """Cancel a job; a job that has ended already is no error."""
-    result = _run_command("scancel", number)
+    result = _run_command("scancel", job_id)
     if result.returncode and "denied" in result.stderr.lower():
         raise OutOfReach(  # The job of another user.
-            f"job {number} was not cancelled: {_error_message(result.stderr)}",
+            f"job {job_id} was not cancelled: {_error_message(result.stderr)}",
             hint="ask the user who submitted it",
         )
 
@@ -172,17 +167,15 @@ def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
         )
     except FileNotFoundError as missing:
         # A machine without one of the commands is assumed to have no Slurm: nothing was submitted.
-        raise SubmissionRefused(
-            f"there is no {argv[0]} on this machine",
-            hint=f"run on a login node of the cluster, or with {parameter('launcher', 'local')}",
-        ) from missing
+        hint = f"run on a login node of the cluster, or with {parameter('launcher', 'local')}"
+        raise SubmissionRefused(f"there is no {argv[0]} on this machine", hint=hint) from missing
     except subprocess.TimeoutExpired as slow:
         raise LaunchError(f"{argv[0]} gave no answer within {TIMEOUT_SECONDS:.0f} s") from slow
 
 
 def _error_message(stderr: str) -> str:
-    """Return the last error message of a Slurm command, without the command's name."""
+    """Return the last error message of a Slurm command, with the last specific one before it."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     messages = [re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines]
-    useful = [line for line in messages if not line.startswith("Batch job submission failed")]
-    return "; ".join(dict.fromkeys([*useful[-1:], *messages[-1:]])) or "it gave no reason"
+    specific = [line for line in messages if not line.startswith("Batch job submission failed")]
+    return "; ".join(dict.fromkeys([*specific[-1:], *messages[-1:]])) or "it gave no reason"

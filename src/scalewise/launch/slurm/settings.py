@@ -51,14 +51,14 @@ class Settings:
     cpus_per_task: int | None = None
     """None: one core for each thread and data loader worker of a task's ranks."""
     gres: str | None = None
-    """The site's name of a device: gpu, or gpu:a100; None: devices are cores."""
+    """The site's name of a device: gpu, or gpu:a100; None: a device is a CPU core."""
     gpus_per_node: bool = False
     """Request devices with --gpus-per-node instead of --gres."""
     modules: tuple[str, ...] = ()
     venv: str | None = None
     """A virtual environment to activate."""
     python: str | None = None
-    """The Python of the ranks; None: that of the virtual environment, or this one."""
+    """The Python of the ranks; None: that of the container or virtual environment, else ours."""
     engines: Mapping[str, str] = field(default_factory=dict)
     """Pythons by framework, for frameworks with a separate environment."""
     container: Container | None = None
@@ -70,9 +70,9 @@ class Settings:
     sbatch: tuple[str, ...] = ()
     """Further options of the job, for example --mail-type=END."""
     srun: tuple[str, ...] = ()
-    """Further options of the step."""
+    """Further options of srun, which starts the ranks."""
     jobs: Jobs = "each"
-    """A job for each run, an array for runs with equal requests, or one job for all runs."""
+    """each: a job per run; array: a job array for runs with equal requests; one: one for all."""
     throttle: int | None = None
     """How many jobs of the study may run at once; None: all."""
     warning: int = 120
@@ -149,7 +149,7 @@ class Settings:
         return "python3" if self.container or self.venv else sys.executable
 
     def python_of(self, framework: str) -> str:
-        """The Python that ranks of a framework start with."""
+        """Return the Python that ranks of a framework start with."""
         return self.engines.get(framework, self.interpreter)
 
 
@@ -164,7 +164,7 @@ def check_strings(name: str, value: Any) -> tuple[str, ...]:
 
 
 def refuse_control_characters(name: str, value: str) -> None:
-    """Refuse empty text and characters that break a line of a script."""
+    """Refuse empty text, and characters that cannot stand in a line of a script."""
     if not value or not value.isprintable():
         raise SpecError(
             f"{name} cannot be {value!r}", hint="leave out line breaks and control characters"
@@ -183,17 +183,17 @@ def parse_time_limit(time: str) -> int:
     days, *clock = match.groups()
     parts = [int(part) for part in clock if part is not None]
     if not any(int(part or 0) for part in (days, *clock)):
-        raise SpecError("Slurm takes a limit of 0 for none", hint='for example time = "00:30:00"')
+        raise SpecError("for Slurm 0 means no limit", hint='for example time = "00:30:00"')
     if days is not None:
-        hours, minutes, remaining_seconds = (*parts, 0, 0)[:3]
-        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + remaining_seconds
-    if len(parts) == 1:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 1:  # Without days, a single number is minutes, two are minutes:seconds.
         return parts[0] * 60
     return sum(part * 60**power for power, part in enumerate(reversed(parts)))
 
 
 def _load_site(name: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of the site ``name``, or of the site "default"; empty without."""
+    """Return the settings of the site ``name``; None: of the site "default", if there is one."""
     path = user_config_path("sites.toml")
     sites = load_user_config(path)
     if name is None and "default" not in sites:
