@@ -23,7 +23,7 @@ Pairs = Iterable[tuple[int, float]]
 
 
 class _Silent:
-    """A watcher that reports no progress."""
+    """A watcher of a study's progress that shows nothing."""
 
     def begin(self, todo: int, finished: int, request: str) -> None: ...
     def started(self, number: int, run: Any) -> None: ...
@@ -41,7 +41,6 @@ def run(
     again: bool = False,
 ) -> Path:
     """Run a study (a file or a ``StudySpec``) and return its folder, by default ``runs/NAME``.
-
     ``variant`` names a [variant.NAME] section of the file; ``again`` repeats finished runs.
     """
     spec = question if isinstance(question, StudySpec) else study.load(Path(question), variant)
@@ -58,8 +57,7 @@ def measure(
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
     """Return the scaling curve of a study folder or a CSV file.
-
-    Of several curves, ``where`` selects one, for example ``where={"strategy": "fsdp"}``.
+    ``where`` selects one of several curves, for example ``where={"strategy": "fsdp"}``.
     """
     curves = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
     return with_warning_texts(results.select_curve(curves, where, source))
@@ -71,7 +69,7 @@ def explain(
     where: Mapping[str, Any] | None = None,
     price: Rate | float | str | None = None,
 ) -> Explanation:
-    """Return where a study's time went; with a ``price`` (as in ``advise``), causes have a cost."""
+    """Return where a study's time went; with a ``price`` (as in ``advise``), causes get a cost."""
     return results.select_curve(results.explanations(Path(folder), price=price), where, folder)
 
 
@@ -103,18 +101,19 @@ def advise(  # noqa: PLR0913 - one parameter per condition
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
-    Several purposes must all be met. Candidates are the measured device counts, and doublings
-    beyond them: up to ``at``, or two. ``price`` is that of one device for one hour, or a name from
-    ``scalewise catalog prices``. Where no energy was measured, the ``watts`` of one device apply,
-    or those of ``device`` in the catalog. ``whole_nodes`` charges partly used nodes in full.
+    Several purposes must all be met. Candidates are the measured device counts, ``at``, and the
+    doublings between them (without ``at``, two doublings). ``price`` is per device-hour, or a name
+    from ``scalewise catalog prices``. If no energy was measured, ``watts`` per device are used, or
+    those of ``device`` in the catalog. ``whole_nodes`` charges partly used nodes in full.
 
-    ``target``, such as ``"epochs=90 at 256"``, makes the time that until the target; ``loss=``
-    and ``accuracy=`` need a study folder. ``wait`` is the time in a queue (``"10min"``,
+    With ``target``, such as ``"epochs=90 at 256"``, time is that to the target; ``loss=`` and
+    ``accuracy=`` need a study folder. ``wait`` is the time in a queue (``"10min"``,
     ``"8=10min,32=6h"``). ``interrupted_every`` is the time between interruptions (``"12h"`` per
     device, ``"12h per node"``); ``save`` and ``restart`` are taken from the records if not given.
-    ``worth`` asks what makes that many devices worthwhile, ``runs`` how to place N equal runs.
+    ``worth`` asks what would make that many devices worthwhile; ``runs``, how to place that many
+    equal runs.
     """
-    records: list[RunRecord] = []  # Only a study folder has some.
+    records: list[RunRecord] = []  # Only a study folder has records.
     if isinstance(curve, ScalingCurve):
         loaded = curve
     elif Path(curve).is_dir():
@@ -160,11 +159,11 @@ def curve(
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
     """Return a curve from ``(devices, value)`` pairs in samples per second, seconds and kWh."""
-    numbers = curve_from_numbers(
+    compared = curve_from_numbers(
         throughputs,
         times=times,
         energies=energies,
         scaling=scaling,
         devices_per_node=devices_per_node,
     )
-    return with_warning_texts(numbers)
+    return with_warning_texts(compared)

@@ -40,7 +40,7 @@ def curves(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> list[ScalingCurve]:
-    """Return all curves; options apply to CSV files (``in_order``: device counts must grow)."""
+    """Return all curves; options are for CSV files (``in_order`` refuses unsorted rows)."""
     loaded: list[ScalingCurve] = []
     for path in paths:
         if path.is_dir():
@@ -72,9 +72,9 @@ def curve_and_records(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return the one curve to predict or advise from, and its run records (none for a CSV)."""
+    """Return the curve to predict or advise from, and its run records (none for a CSV file)."""
     if path.is_dir():
-        _refuse_csv_options(path, scaling)
+        _refuse_csv_options(path, scaling)  # ``devices_per_node`` is checked below.
         curve, records = study_curve(path, where)
         if devices_per_node and curve.devices_per_node not in (None, devices_per_node):
             raise SpecError(
@@ -92,8 +92,8 @@ def curve_and_records(
     return curve, []
 
 
-def _refuse_csv_options(folder: Path, value: object) -> None:
-    if value:
+def _refuse_csv_options(folder: Path, options: object) -> None:
+    if options:
         raise SpecError(
             f"{folder} is a study folder and records its own scaling and nodes",
             hint=f"{parameter('scaling')} and {parameter('devices_per_node')} are for CSV files",
@@ -103,23 +103,22 @@ def _refuse_csv_options(folder: Path, value: object) -> None:
 def select_curve(
     candidates: Sequence[CurveOrExplanation], where: Mapping[str, Any] | None, source: str | Path
 ) -> CurveOrExplanation:
-    """Return the one curve that has the settings ``where``; values are compared as text.
-
-    ``where`` of a curve: the varied settings that distinguish it from others of its study.
+    """Return the only curve with the settings ``where``; values are compared as text. A curve's
+    ``where`` holds the varied settings that distinguish it from others of its study.
     """
-    conditions = dict(where or {})
+    required = dict(where or {})
     matching = [
         curve
         for curve in candidates
         if all(
             key in curve.where and str(curve.where[key]) == str(value)
-            for key, value in conditions.items()
+            for key, value in required.items()
         )
     ]
     if len(matching) != 1:
         names = "; ".join(curve.name for curve in candidates)
         raise SpecError(
-            f"{len(matching)} curves of {source} match {conditions}",
+            f"{len(matching)} curves of {source} match {required}",
             hint=f"choose one with {parameter('where')}: {names}",
         )
     return matching[0]
@@ -128,7 +127,7 @@ def select_curve(
 def study_curve(
     folder: Path, where: Mapping[str, Any] | None = None
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return the one curve of a study that has the settings ``where``, and its run records."""
+    """Return the only curve of a study with the settings ``where``, and its run records."""
     pairs = curves_with_records(folder)
     selected = select_curve([curve for curve, _ in pairs], where, folder)
     return next(pair for pair in pairs if pair[0] is selected)
@@ -156,7 +155,7 @@ def curves_with_records(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord
 
 
 def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
-    """Return a study's curves, records and node samples, which are large: they are read once."""
+    """Return a study's curves, each with its run records and with the node samples of all runs."""
     if folder.is_file():
         problem = (
             "holds results only, without the records that explain them"
@@ -203,7 +202,7 @@ def receipt(
     *,
     price: Rate | float | str | None = None,
 ) -> Receipt:
-    """Return the device-hours a study has used: useful, lost by cause, and on failed runs."""
+    """Return a study's device-hours, useful and lost by cause; ``explained`` saves reading it."""
     run_ids = {run.id for run in read_study(folder).runs()}
     parts: list[Receipt] = []
     if explained is not None:
@@ -215,19 +214,18 @@ def receipt(
             parts += receipts(curve, records, by_folder)
     for run_folder in (path.parent for path in folder.glob("*/job.json")):
         if run_folder.name not in run_ids:
-            # The name in JSON for runs that are no longer in the study.
+            # "not asked" is the JSON key for runs that are no longer in the study.
             parts.append(wasted_receipt("not asked", attempts(run_folder)))
         elif not finished(run_folder):
             parts.append(wasted_receipt("failed", attempts(run_folder)))
     idle = sum(share.idle for share in allocation_shares(folder))
     parts.append(Receipt(bought=idle, lost={"idle": idle} if idle else {}))
     summed = sum_receipts(parts)
-    # A finished run that cannot be read was paid for as well.
+    # Finished runs that cannot be read were paid for too.
     unexplained = bought(folder) - summed.bought
-    if unexplained > 1e-9 * summed.bought:
-        summed = sum_receipts(
-            [summed, Receipt(bought=unexplained, lost={"unexplained": unexplained})]
-        )
+    if unexplained > 1e-9 * summed.bought:  # Less is a rounding error.
+        unread = Receipt(bought=unexplained, lost={"unexplained": unexplained})
+        summed = sum_receipts([summed, unread])
     return summed.priced(None if price is None else price_of(price))
 
 
@@ -252,7 +250,7 @@ def measured_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
 def _read_records(
     study: StudySpec, folder: Path
 ) -> tuple[list[RunRecord], dict[RunSpec, RecordError]]:
-    """Return the records of finished runs, and the error of each that cannot be read."""
+    """Return the records of finished runs, and the errors of runs that cannot be read."""
     records: list[RunRecord] = []
     problems: dict[RunSpec, RecordError] = {}
     for run in study.runs():
@@ -272,7 +270,7 @@ def _study_warnings(
     records: Sequence[RunRecord],
     problems: Mapping[RunSpec, RecordError],
 ) -> list[str]:
-    """Return what a reader of the curves must know: missing runs, and runs with defects."""
+    """Return warnings for all curves of a study: about missing runs, idle devices and defects."""
     warnings = [f"left out: {problem} ({problem.hint})" for problem in problems.values()]
     shares = allocation_shares(folder)
     hours, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)
@@ -284,8 +282,8 @@ def _study_warnings(
             "smaller runs"
         )
     runs = study.runs()
-    ended = {*problems, *(record.spec for record in records)}
-    unfinished = [run for run in runs if run not in ended]
+    finished_runs = {*problems, *(record.spec for record in records)}
+    unfinished = [run for run in runs if run not in finished_runs]
     if records and unfinished:
         warnings.append(f"{len(unfinished)} of {len(runs)} runs are not finished")
     warnings += _watch_warnings(records)
@@ -295,7 +293,7 @@ def _study_warnings(
 
 
 def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Warn about runs watched or traced in part, or whose ranks exchanged no gradients."""
+    """Warn about runs that were watched or traced incompletely, or exchanged no gradients."""
     warnings = []
     for note, text in (
         ("unwatched", "watching stopped before the end"),

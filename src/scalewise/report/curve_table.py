@@ -211,7 +211,7 @@ def _acceleration_section(curves: Sequence[ScalingCurve]) -> Section | None:
     if not baselines:
         return None
     names, _ = _named_points(curves)
-    compared = [point for point in points if point.acceleration or point.named in baselines]
+    compared = [point for point in points if point.acceleration or point.device_label in baselines]
     table = table_by_devices(compared, "Kinds of devices", [
         ("curve", lambda p: names[id(p)] if len(curves) > 1 else NONE),
         ("device", lambda p: p.device_name or NONE),

@@ -191,7 +191,7 @@ def test_what_is_measured_tells_of_files_that_were_left_out(tmp_path):
 def test_a_run_in_which_no_sample_counts_says_why(monkeypatch):
     monkeypatch.setattr(metrics, "steady_window", lambda record: SimpleNamespace(samples=0))
     spec = a_run(framework="torch", workload="vit", data="pets")
-    with pytest.raises(NotEnoughData, match="no sample of pets counts: their files cannot be read"):
+    with pytest.raises(NotEnoughData, match="no file of pets can be read, so no sample"):
         summary._point(metrics.Repeats([SimpleNamespace(spec=spec)]))
 
 

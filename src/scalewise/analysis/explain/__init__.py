@@ -1,12 +1,12 @@
-"""Where the time and the efficiency went: one line per cause, with what is unexplained.
+"""Where the time went and why efficiency was lost: by cause, with an unexplained remainder.
 
-chain           from the ideal step to the measured one, cause by cause
+chain           the seconds that each cause adds to the ideal step, up to the measured one
 whatif          the recorded steps replayed with one thing changed
-breakdown       the results: causes of one point and of a curve, the cost of leaving a node
-guards/         checks for what silently ruins scaling, one function each
-trace_analysis  a profiler's trace of a few steps, compared with the light measurement
+breakdown       result classes: causes at one point and on a curve, the cost of several nodes
+guards/         checks for faults that silently ruin training or scaling, one function each
+trace_analysis  a profiler's trace of a few steps, compared with the timers of every run
 utilisation     how busy devices and hosts were
-run_view        one run with its window, ledger and chain
+run_view        one run with its steady window, ledger (seconds by phase) and chain
 receipt         device-hours bought, useful, and lost per cause
 explain_curve   from a curve and its records to these results
 """

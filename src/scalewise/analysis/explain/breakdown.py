@@ -15,14 +15,14 @@ from scalewise.analysis.measure import Doubt, Estimate, Point
 from scalewise.spec import RunSpec
 
 COMPUTE_AND_COMMUNICATION = "compute and communication"
-"""The name of their common share, where they were not measured separately."""
+"""The name of the share that holds both, where they were not measured separately."""
 MIN_EFFICIENCY_LOSS = 0.02
-"""The smallest loss of efficiency that is explained."""
+"""Using several nodes gets a cause only if efficiency falls by at least this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one cause."""
+    """What one cause of lost efficiency costs."""
 
     step: float
     """Seconds per step."""
@@ -31,7 +31,7 @@ class Cost:
     devices: float
     """The cause's share of all device time, as a number of devices."""
     money: float | None = None
-    """Per hour, where a price is given."""
+    """The price of these devices per hour; None without a price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,11 @@ class RankTime:
 
     rank: int
     host: str
+    """Comma-separated if repeats ran on different hosts."""
     compute: float
     input: float
     sync: float | None
+    """Exposed communication, including the wait for other ranks; None if not measured."""
     other: float
     behind: float
     """How much longer its own work takes than the typical rank's."""
@@ -50,7 +52,7 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True)
 class LoaderRates:
-    """Samples per second that all loaders deliver without training, and that the steps need."""
+    """Samples per second of all loaders: delivered without training, and needed by the steps."""
 
     delivered: float
     needed: float
@@ -58,28 +60,28 @@ class LoaderRates:
 
     @property
     def needed_workers(self) -> int:
-        """How many workers would deliver what is needed."""
+        """Workers per loader that would deliver the needed rate."""
         per_worker = self.delivered / max(self.workers, 1)
         return max(1, math.ceil(self.needed / per_worker))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointFacts:
-    """What decides which action helps against the largest cause of a point."""
+    """Facts by which the report chooses an action against the largest cause of a point."""
 
     point: Point
     spec: RunSpec
-    """Of the first run."""
+    """That of the first run."""
     step_at_baseline_pace: float
-    """Seconds of a step at the baseline's device-seconds per sample, whatever they include."""
+    """Seconds of a step at the baseline's device-seconds per sample, overhead included."""
     baseline_devices: int
     baseline_seconds: Mapping[str, float | None]
-    """Added to the ideal step by each cause, on the baseline."""
+    """Seconds that each cause adds to the ideal step at the baseline."""
     batch: float
-    """Samples of one device in a step."""
+    """Samples per device and step."""
     baseline_batch: float
     transfer_known: bool = True
-    """If not, communication is part of computation and balance."""
+    """Whether communication was timed; if not, it is part of computation and balance."""
     even_batches: bool = True
     """Whether all ranks have the same number of samples in a step."""
     has_workers: bool = True
@@ -102,17 +104,15 @@ class Breakdown:
     factors: Mapping[str, float | None]
     """Factors of efficiency by cause, relative to the baseline; their product is the efficiency."""
     seconds: Mapping[str, float | None]
-    """Added to the ideal step by each cause; with ``unexplained`` they sum to step − ideal."""
+    """Seconds each cause adds to the ideal step; with ``unexplained`` they sum to step − ideal."""
     complete: Mapping[str, float]
-    """The complete time by parts of the lifetime."""
+    """Seconds of the complete job by part of its lifetime, such as ``launch`` and ``train``."""
     grown: Mapping[str, float]
-    """How much longer than at the baseline each of them is."""
+    """Seconds by which each of these parts is longer than at the baseline."""
     shares: Mapping[str, float | None]
-    """Of the measured step: compute, waiting, input, communication, other; compute and
-    communication are one share where they were not measured separately.
-    """
+    """Shares of the measured step: compute, waiting, input, communication, other."""
     regime: str | None = None
-    """The largest of the shares."""
+    """The name of the largest share."""
     compute: float | None = None
     """Seconds of computation per step, on the typical rank."""
     exposed: float | None = None
@@ -126,10 +126,11 @@ class Breakdown:
     flops_per_second: Estimate | None = None
     """Operations of the model per second, on one device."""
     mfu: Estimate | None = None
-    """The share of the device's peak that they reach."""
+    """Model FLOP utilization: these operations as a share of the device's peak."""
     costs: Mapping[str, Cost] = field(default_factory=dict)
     ranks: tuple[RankTime, ...] = ()
     slowest: RankTime | None = None
+    """The rank furthest behind; None with a single rank."""
     what_if: tuple[WhatIf, ...] = ()
     busy: "Usage | None" = None
     """How devices and hosts were used during training; None without node samples."""
@@ -138,7 +139,7 @@ class Breakdown:
     receipt: Receipt | None = None
     """Device-hours of its runs: bought, useful, lost."""
     cause: str | None = None
-    """The largest cause, if one matters."""
+    """The cause that adds the most seconds; None if even these are a negligible share of a step."""
     facts: PointFacts
     warnings: tuple[str | Doubt, ...] = ()
 
@@ -156,28 +157,28 @@ class ScalingVerdict:
     """Whether the curve scales, judged by its largest point."""
 
     grades: tuple[str, ...]
-    """``badly``, ``partly`` or ``well``: all that its interval allows."""
+    """``badly``, ``partly``, ``well``: every grade that the interval of the efficiency reaches."""
     efficiency: Estimate
     devices: int
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The largest scale on one node beside the smallest on several."""
+    """The largest point on one node, compared with the smallest on several nodes."""
 
     devices: tuple[int, int]
     nodes: int
-    """Nodes of the second one."""
+    """The number of nodes of the second point."""
     efficiency: tuple[float, float]
     cause: str | None = None
     """The cause whose factor falls most; None if efficiency hardly falls or factors are unknown."""
     factor: float | None = None
-    """That factor beyond the node over the one inside it."""
+    """The ratio of that factor: on several nodes over on one node."""
 
 
 def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
-    """Return where a curve leaves the node; None if only one side was measured."""
-    # Points that were rehearsed on fewer hosts than nodes did not use the network.
+    """Return what using several nodes costs; None unless one and several nodes were measured."""
+    # Rehearsed points (several nodes simulated on fewer hosts) did not use the network.
     points = [point for point in points if point.facts.point.hosts in (None, point.nodes)]
     inside = [point for point in points if point.nodes == 1]
     beyond = [point for point in points if point.nodes and point.nodes > 1]
@@ -236,5 +237,5 @@ class Explanation:
     @property
     def left_compute_at(self) -> int | None:
         """The first number of devices at which computation is not the largest share."""
-        compute = (None, "compute", COMPUTE_AND_COMMUNICATION)
+        compute = (None, "compute", COMPUTE_AND_COMMUNICATION)  # None: the regime is unknown.
         return next((point.devices for point in self.points if point.regime not in compute), None)

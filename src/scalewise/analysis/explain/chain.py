@@ -2,13 +2,13 @@
 
     T0  compute per sample on the baseline, times the samples of a device and step
     T1  the typical rank's compute                       computation   = T0/T1
-    T2  + how much longer the slowest rank took          balance       = T1/T2
-    T3  + how much later its input made it               input         = T2/T3
-    T4  + communication without any waiting              transfer      = T3/T4
+    T2  + how much longer the slowest rank works         balance       = T1/T2
+    T3  + how much later input makes the last rank       input         = T2/T3
+    T4  + communication, no waiting for other ranks      transfer      = T3/T4
     T5  the measured step                                orchestration = T4/T5
 
-Each factor is the ratio of two neighbouring lines, so their product is T0/T5; divided by
-their values at the baseline they give the measured efficiency, exactly.
+Each factor is the ratio of two neighbouring lines, so their product is T0/T5. Divided by the
+same product at the baseline, it is exactly the measured efficiency.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from scalewise.analysis.measure.window import Window
 
 CAUSES = ("computation", "balance", "input", "transfer", "orchestration")
 ByCause = dict[str, float | None]
+"""A factor or seconds by name of the cause; None if unknown."""
 UNKNOWN_CAUSES: ByCause = dict.fromkeys((*CAUSES, "unexplained"))
 
 
@@ -35,14 +36,14 @@ class Chain:
     with_transfer: float
     measured: float
     samples: float
-    """Of one device in one step; a rank may have several devices."""
+    """Samples per device and step; a rank may have several devices."""
     transfer_known: bool = True
-    """If not, communication is part of computation and balance."""
+    """Whether communication was timed; if not, it is part of computation and balance."""
     balance_known: bool = True
-    """If not, one process had several devices, and their imbalance is part of computation."""
+    """False if one process had several devices: their imbalance is part of computation."""
 
     def lines(self, per_sample: float) -> tuple[float, ...]:
-        """Return T0 to T5, with T0 at this computation per sample."""
+        """Return T0 to T5; ``per_sample`` is the baseline's seconds of computation, for T0."""
         return (
             per_sample * self.samples,
             self.compute,
@@ -54,13 +55,13 @@ class Chain:
 
 
 def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
-    """Return the lines of a run on so many devices; None where no computation was recorded."""
-    typical = ledger.typical
+    """Return the chain of a run on ``devices`` devices; None where no computation was recorded."""
     own = ledger.own
-    longest, latest = own.max(axis=0), (own + ledger.input).max(axis=0)
-    compute = float(typical(ledger.compute).mean())
-    with_imbalance = compute + float((longest - typical(own)).mean())
-    with_input = with_imbalance + float((latest - longest).mean())
+    # In each step: the longest own work of any rank, without and with its wait for input.
+    longest, longest_with_input = own.max(axis=0), (own + ledger.input).max(axis=0)
+    compute = float(ledger.typical(ledger.compute).mean())
+    with_imbalance = compute + float((longest - ledger.typical(own)).mean())
+    with_input = with_imbalance + float((longest_with_input - longest).mean())
     with_transfer = with_input + float(ledger.transfer.mean())
     if min(compute, with_imbalance, with_input, with_transfer) <= 0 or not window.samples:
         return None
@@ -93,7 +94,7 @@ def mean_per_sample(chains: Sequence[Chain]) -> float:
 
 
 def factors_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
-    """Return each cause's factor, before the baseline; a geometric mean keeps the product exact."""
+    """Return each cause's factor, not yet relative to the baseline's: geometric mean over runs."""
     chains = comparable_chains(chains)
     logs = np.log([chain.lines(per_sample) for chain in chains])
     factors = np.exp(-np.diff(logs).mean(axis=0))
@@ -104,8 +105,8 @@ def relative_factors(factors: ByCause, base: ByCause) -> ByCause:
     """Return factors divided by the baseline's."""
     pairs = {cause: (factors[cause], base[cause]) for cause in CAUSES}
     return {
-        cause: None if upper is None or lower is None else upper / lower
-        for cause, (upper, lower) in pairs.items()
+        cause: None if factor is None or base_factor is None else factor / base_factor
+        for cause, (factor, base_factor) in pairs.items()
     }
 
 
@@ -115,15 +116,16 @@ def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
     """
     chains = comparable_chains(chains)
     added = np.diff([chain.lines(per_sample) for chain in chains])
-    above, below = np.maximum(added[:, -1], 0.0), np.minimum(added[:, -1], 0.0)
-    means = np.column_stack([added[:, :-1], above, below]).mean(axis=0).tolist()
+    # Orchestration, the last difference, cannot take negative time: that part is unexplained.
+    orchestration, unexplained = np.maximum(added[:, -1], 0.0), np.minimum(added[:, -1], 0.0)
+    means = np.column_stack([added[:, :-1], orchestration, unexplained]).mean(axis=0).tolist()
     return _without_unknown(dict(zip((*CAUSES, "unexplained"), means)), chains)
 
 
 def _without_unknown(values: ByCause, chains: Sequence[Chain]) -> ByCause:
     """Return the values with None for causes that are part of computation in some run."""
-    separate = {
+    is_known = {
         "balance": all(chain.balance_known for chain in chains),
         "transfer": all(chain.transfer_known for chain in chains),
     }
-    return {cause: value if separate.get(cause, True) else None for cause, value in values.items()}
+    return {cause: value if is_known.get(cause, True) else None for cause, value in values.items()}

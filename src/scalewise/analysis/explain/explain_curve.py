@@ -1,7 +1,7 @@
 """Find the causes of lost efficiency at every point of a curve, from the records of its runs.
 
-A ledger holds the seconds of each phase by rank and step. A chain leads from the ideal step to the
-measured one and adds one cause at a time. Guards check for faults that ruin training or scaling.
+A ledger holds the seconds of each phase by rank and step. A chain starts at the ideal step and adds
+one cause at a time up to the measured step. Guards check for faults that ruin training or scaling.
 """
 
 from bisect import bisect
@@ -56,7 +56,7 @@ FUSED_PHASE = "step"
 MIN_CAUSE_SHARE = 0.02
 """The largest cause is named only if it adds at least this share of a step."""
 MAX_CLOCK_GAP_SECONDS = 0.1
-"""A larger gap between the clocks of two nodes distorts the parts of a complete time."""
+"""A larger difference between the clocks of two nodes distorts parts of the complete time."""
 
 
 def explain(
@@ -96,7 +96,7 @@ def explain(
             )
         )
     findings = run_guards(records)
-    by_kind = {  # "correct": the training is wrong; "tune": fix before using more devices.
+    by_kind = {  # "correct": what makes training wrong; "tune": fix before using more devices.
         kind: None if findings is None else tuple(f for f in findings if f.kind == kind)
         for kind in ("correct", "tune")
     }
@@ -124,7 +124,7 @@ def _usage(record: RunRecord, samples: Sequence[NodeRecord] | None) -> Usage | N
 
 def _clock_doubts(usage: Usage | None) -> list[Doubt]:
     """Return a doubt for each node whose clock differs from the first node's."""
-    return [
+    return [  # ``within`` is the uncertainty of ``ahead``.
         Doubt("clock off", {"host": host.host, "ahead": host.ahead})
         for host in (usage.hosts if usage else ())
         if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > MAX_CLOCK_GAP_SECONDS
@@ -136,8 +136,8 @@ def _scaling_verdict(curve: ScalingCurve) -> ScalingVerdict | None:
     if len(curve.points) < 2 or last.efficiency is None:
         return None
     values = (last.efficiency.low, last.efficiency.value, last.efficiency.high)
-    grades = sorted({bisect(GRADE_LIMITS, value) for value in values if value is not None})
-    return ScalingVerdict(tuple(GRADES[k] for k in grades), last.efficiency, last.devices)
+    indexes = sorted({bisect(GRADE_LIMITS, value) for value in values if value is not None})
+    return ScalingVerdict(tuple(GRADES[i] for i in indexes), last.efficiency, last.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class CauseTimes:
     """What each cause adds to the step of a point, compared with the baseline."""
 
     chains: Sequence[Chain] = ()
-    """Those of the point's runs; empty if a run of the point or of the baseline has no chain."""
+    """Of the point's runs, one each; empty if a run of the point or of the baseline has none."""
     ideal: float | None = None
     """Seconds of a step that only computes, as fast per sample as the baseline."""
     factors: ByCause = field(default_factory=lambda: dict.fromkeys(CAUSES))
@@ -204,14 +204,14 @@ def _breakdown(
     times = _cause_times(runs, base_runs)
     step = float(np.mean([run.step for run in runs]))
     shares = _shares(times, step)
-    explained = runs if times.chains else []
-    ledgers = [run.ledger for run in explained if run.ledger]
-    ranks = _rank_times(explained)
+    runs_with_chain = runs if times.chains else []
+    ledgers = [run.ledger for run in runs_with_chain if run.ledger]
+    ranks = _rank_times(runs_with_chain)
     complete = {name: part.value for name, part in point.complete.items()}
     compute = times.compute if times.transfer_known else None
     exposed = _mean([ledger.exposed for ledger in ledgers])
     hidden = [None if ledger.hidden is None else ledger.hidden.mean() for ledger in ledgers]
-    replays = [Replay(run.ledger, _workers(run.record)) for run in explained if run.ledger]
+    replays = [Replay(r.ledger, _workers(r.record)) for r in runs_with_chain if r.ledger]
     return Breakdown(
         devices=point.devices,
         nodes=point.nodes,
@@ -222,7 +222,7 @@ def _breakdown(
         factors=times.factors,
         seconds=times.seconds,
         complete=complete,
-        grown=_grown(complete, baseline),
+        grown=_growth_since_baseline(complete, baseline),
         shares=shares,
         regime=max(shares, key=lambda name: (shares[name] or 0.0, name), default=None),
         compute=compute,
@@ -242,12 +242,12 @@ def _breakdown(
     )
 
 
-def _grown(complete: Mapping[str, float], baseline: Point) -> dict[str, float]:
-    """Return how much longer than at the baseline each part of the complete time is."""
-    before = {name: part.value for name, part in baseline.complete.items()}
+def _growth_since_baseline(complete: Mapping[str, float], baseline: Point) -> dict[str, float]:
+    """Return by how many seconds each part of the complete time exceeds the baseline's."""
+    base_parts = {name: part.value for name, part in baseline.complete.items()}
     return {
-        name: complete.get(name, 0.0) - before.get(name, 0.0)
-        for name in dict.fromkeys((*complete, *before))
+        name: complete.get(name, 0.0) - base_parts.get(name, 0.0)
+        for name in dict.fromkeys((*complete, *base_parts))
     }
 
 
@@ -260,7 +260,7 @@ def _point_facts(
         float(np.mean([run.window.samples / run.window.steps / run.devices for run in repeats]))
         for repeats in (runs, base_runs)
     )
-    samples = [run.ledger.samples for run in runs if run.ledger]
+    samples_by_rank = [run.ledger.samples for run in runs if run.ledger]  # A row per rank.
     return PointFacts(
         point=point,
         spec=runs[0].record.spec,
@@ -270,7 +270,7 @@ def _point_facts(
         batch=batch,
         baseline_batch=base_batch,
         transfer_known=times.transfer_known,
-        even_batches=all(bool((rows == rows[0]).all()) for rows in samples),
+        even_batches=all(bool((rows == rows[0]).all()) for rows in samples_by_rank),
         has_workers=all(_workers(run.record) is not None for run in runs),
         loaders=_loader_rates(runs[0].record, step - (times.seconds["input"] or 0.0), batch),
     )
@@ -278,7 +278,7 @@ def _point_facts(
 
 def _loader_rates(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
     """Return the rates that loaders deliver without training and that training needs; None if not
-    measured. ``step``: seconds without waiting for input; ``samples``: of one device in a step.
+    measured. ``step``: seconds without waiting for input; ``samples``: per device and step.
     """
     loaders = [loader for rank in record.ranks if (loader := rank.notes.loader) and loader.rate]
     if len(loaders) < len(record.ranks):
@@ -309,6 +309,7 @@ def _shares(times: CauseTimes, step: float) -> ByCause:
 def _costs(
     devices: int, step: float, runs: Sequence[RunView], added: ByCause, price: float | None
 ) -> dict[str, Cost]:
+    """Return the cost of each known cause; ``added``: seconds that each adds to a step."""
     steps = float(np.mean([run.window.steps for run in runs]))
     costs = {}
     for cause in CAUSES:
@@ -320,8 +321,8 @@ def _costs(
 
 
 def _rank_times(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
-    """Return every rank's mean seconds over steps and repeats, with its host in each repeat."""
-    parts = [
+    """Return every rank's mean seconds over steps and repeats, with its hosts."""
+    matrices_by_run = [  # In the order of RankTime's fields; a row per rank, a column per step.
         (ledger.compute, ledger.input, ledger.sync, ledger.other, ledger.behind)
         for run in runs
         if (ledger := run.ledger)
@@ -331,10 +332,10 @@ def _rank_times(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
         for ranks in zip(*(run.record.ranks for run in runs))
     ]
     seconds = [
-        np.mean([part.mean(axis=1) for part in repeats], axis=0).tolist()
-        if all(part is not None for part in repeats)
+        np.mean([matrix.mean(axis=1) for matrix in repeats], axis=0).tolist()
+        if all(matrix is not None for matrix in repeats)
         else [None] * len(hosts)
-        for repeats in zip(*parts)
+        for repeats in zip(*matrices_by_run)
     ]
     rows = enumerate(zip(hosts, *seconds, strict=True))
     return tuple(RankTime(rank, *row) for rank, row in rows)

@@ -2,7 +2,7 @@
 
 bought  devices × the time from launch to end, of every attempt
 useful  what the same work takes at the baseline's steady speed
-lost    the rest, by cause; negative where devices did better than the baseline
+lost    bought − useful, by cause; negative where devices did better than the baseline
 """
 
 import math
@@ -28,17 +28,20 @@ from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import EARLIER, SPANS, UNEXPLAINED
 
+AttemptsByFolder = Mapping[Path, Sequence[Attempt]]
 SECONDS_PER_HOUR = 3600.0
 ROUNDING_SHARE = 1e-9
 """Losses below this share of the bought hours are rounding errors of sums."""
 LOSS_OF_SPAN = {span.name: span.lost_to for span in SPANS if span.lost_to}
-"""The loss to which each part of a lifetime other than training counts."""
+"""The cause of loss of each part of a lifetime, except training."""
 LOSSES = tuple(dict.fromkeys([
     "start-up", "warm-up", *CAUSES,
     *(loss for name, loss in LOSS_OF_SPAN.items() if name != EARLIER),
     UNEXPLAINED, LOSS_OF_SPAN[EARLIER], "failed", "idle", "not asked",
 ]))  # fmt: skip
-"""Every cause, in the order of a lifetime; the last four concern complete attempts and devices."""
+"""Every cause of loss, in the order of a lifetime. The last four are steps repeated after a
+failure, failed runs, devices idle beside a smaller run, and runs no longer in the study.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +55,10 @@ class Receipt:
     lost: Mapping[str, float] = field(default_factory=dict)
     """By cause, in the order of ``LOSSES``; with ``useful`` they sum to ``bought``."""
     energy: float | None = None
-    """Joules of the finished runs whose energy is known; None where it is for none."""
+    """Joules of the finished runs whose energy is known; None if no run's is."""
     cost: float | None = None
-    """Of everything bought, where a price is given."""
+    """The price of all bought device-hours; None without a price."""
     currency: str | None = None
-    """Of the cost, where it is known."""
 
     def share(self, hours: float) -> float:
         """Return device-hours as a share of what was bought."""
@@ -69,28 +71,28 @@ class Receipt:
 
 
 def receipts(
-    curve: ScalingCurve, records: Sequence[RunRecord], attempts: Mapping[Path, Sequence[Attempt]]
+    curve: ScalingCurve, records: Sequence[RunRecord], attempts: AttemptsByFolder
 ) -> list[Receipt]:
-    """Return the receipt of every point of a curve; ``attempts`` are by run folder."""
+    """Return the receipt of every point of a curve."""
     groups = list(runs_by_point(curve, records))
-    base = groups[0][1]
-    return [point_receipt(curve, point, runs, base, attempts) for point, runs in groups]
+    base_runs = groups[0][1]
+    return [point_receipt(curve, point, runs, base_runs, attempts) for point, runs in groups]
 
 
 def point_receipt(
     curve: ScalingCurve,
     point: Point,
     runs: Sequence[RunView],
-    base: Sequence[RunView],
-    attempts: Mapping[Path, Sequence[Attempt]],
+    base_runs: Sequence[RunView],
+    attempts: AttemptsByFolder,
 ) -> Receipt:
-    """Return the receipt of one point's runs; ``base`` are the baseline's runs."""
+    """Return the receipt of one point's runs; ``base_runs`` are the baseline's."""
     baseline = curve.baseline
-    if not same_device_kind(point, baseline):  # Another kind of device sets no standard for this.
-        base, baseline = runs, point
+    if not same_device_kind(point, baseline):  # Another kind of device is compared with itself.
+        base_runs, baseline = runs, point
     rate = baseline.throughput_per_device
     assert rate is not None  # A curve from records has one.
-    summed = sum_receipts(_run_receipt(run, base, 1 / rate.value, attempts) for run in runs)
+    summed = sum_receipts(_run_receipt(run, base_runs, 1 / rate.value, attempts) for run in runs)
     return replace(summed, energy=point.energy.value * len(runs) if point.energy else None)
 
 
@@ -118,30 +120,31 @@ def sum_receipts(parts: Iterable[Receipt]) -> Receipt:
 
 
 def _run_receipt(
-    run: RunView, base: Sequence[RunView], pace: float, attempts: Mapping[Path, Sequence[Attempt]]
+    run: RunView, base_runs: Sequence[RunView], pace: float, attempts: AttemptsByFolder
 ) -> Receipt:
     """Return one finished run's receipt; ``pace`` is the baseline's device-seconds per sample."""
     record, devices, window = run.record, run.devices, run.window
     parts = lifetime_parts(record)
     earlier_seconds = parts.pop(EARLIER, 0.0)
     samples, traced_samples = _count_samples(record)
-    # Device-seconds until they are divided below.
-    lost: dict[str, float] = defaultdict(float)
+    lost: dict[str, float] = defaultdict(float)  # In device-seconds.
     for name, seconds in parts.items():
         if name in LOSS_OF_SPAN:
             lost[LOSS_OF_SPAN[name]] += devices * seconds
+    # Steps under the profiler count as measurement ("looking"), but their samples were useful.
     lost["looking"] -= traced_samples * pace
-    steady_seconds = samples * window.seconds / window.samples
+    steady_seconds = samples * window.seconds / window.samples  # If all steps were steady.
     lost["warm-up"] += devices * (parts.get("train", 0.0) - steady_seconds)
-    lost.update(_lost_in_steps(run, base, samples))
+    lost.update(_lost_in_steps(run, base_runs, samples))
     failed = [attempt for attempt in attempts.get(record.folder, ()) if not attempt.succeeded]
     failed_seconds = SECONDS_PER_HOUR * math.fsum(attempt.device_hours for attempt in failed)
     # The steps that earlier attempts saved in a checkpoint were useful.
     resumed_samples = (record.ranks[0].notes.resumed or 0) * window.samples / window.steps
-    useful_before = min(resumed_samples * pace, failed_seconds)
-    lost["repeated"] += failed_seconds - useful_before
+    useful_failed_seconds = min(resumed_samples * pace, failed_seconds)
+    lost["repeated"] += failed_seconds - useful_failed_seconds
+    # The earlier attempts of this job are among the failed ones.
     bought = devices * (record.ended - record.started - earlier_seconds) + failed_seconds
-    useful = (samples + traced_samples) * pace + useful_before
+    useful = (samples + traced_samples) * pace + useful_failed_seconds
     lost[UNEXPLAINED] = bought - useful - math.fsum(lost.values())
     return Receipt(
         runs=1,
@@ -156,7 +159,7 @@ def _run_receipt(
 
 
 def _count_samples(record: RunRecord) -> tuple[float, float]:
-    """Return the samples of all ranks in this attempt: those trained on, and those traced."""
+    """Return the samples of all ranks in this attempt: those of untraced and of traced steps."""
     if not record.ranks[0].notes.watched:
         trained = (s for rank in record.ranks for s in rank.spans if s.name == "train")
         return float(sum(span.samples for span in trained)), 0.0
@@ -165,14 +168,14 @@ def _count_samples(record: RunRecord) -> tuple[float, float]:
     return float(total - traced), float(traced)
 
 
-def _lost_in_steps(run: RunView, base: Sequence[RunView], samples: float) -> dict[str, float]:
-    """Return the device-seconds that each cause adds to the baseline's; empty without phases."""
-    base_chains = [base_run.chain for base_run in base if base_run.chain]
-    if run.chain is None or len(base_chains) < len(base):
+def _lost_in_steps(run: RunView, base_runs: Sequence[RunView], samples: float) -> dict[str, float]:
+    """Return each cause's device-seconds beyond the baseline's per sample; empty without phases."""
+    base_chains = [base_run.chain for base_run in base_runs if base_run.chain]
+    if run.chain is None or len(base_chains) < len(base_runs):
         return {}
     chain, *base_chains = comparable_chains([run.chain, *base_chains])
     per_sample = mean_per_sample(base_chains)
-    growth = chain.samples / float(np.mean([base_chain.samples for base_chain in base_chains]))
+    batch_growth = chain.samples / float(np.mean([base.samples for base in base_chains]))
     added = seconds_by_cause([chain], per_sample)
     base_added = seconds_by_cause(base_chains, per_sample)
     steps = samples * run.window.steps / run.window.samples
@@ -180,5 +183,5 @@ def _lost_in_steps(run: RunView, base: Sequence[RunView], samples: float) -> dic
     for cause in CAUSES:
         seconds, base_seconds = added[cause], base_added[cause]
         if seconds is not None and base_seconds is not None:
-            lost[cause] = run.devices * steps * (seconds - growth * base_seconds)
+            lost[cause] = run.devices * steps * (seconds - batch_growth * base_seconds)
     return lost

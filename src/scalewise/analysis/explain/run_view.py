@@ -1,4 +1,4 @@
-"""One run with everything that its causes and its receipt are computed from."""
+"""One run with everything from which its causes of loss and its receipt are computed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from scalewise.record.read import RunRecord
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with its steady part, the ledger of its ranks, and the chain of causes."""
+    """A run with its steady part, ledger (seconds by phase) and chain (seconds by cause)."""
 
     record: RunRecord
     window: Window
@@ -48,19 +48,13 @@ def runs_by_point(
 ) -> Iterator[tuple[Point, list[RunView]]]:
     """Yield every point of a curve with the runs that it was measured from."""
     for point in curve.points:
-        yield (
-            point,
-            [
-                RunView.of(record)
-                for record in records
-                if (record.spec.topology.world, record.spec.topology.nodes)
-                == (point.devices, point.nodes)
-            ],
-        )
+        size = (point.devices, point.nodes)
+        pairs = ((record, record.spec.topology) for record in records)
+        yield point, [RunView.of(record) for record, t in pairs if (t.world, t.nodes) == size]
 
 
 def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
-    """Return the payload bytes of a step by collective, on the device that sends most."""
+    """Return a step's bytes by collective, of the device that sends most; None if unknown."""
     traffics = [traffic for rank in record.ranks if (traffic := rank.notes.traffic)]
     if len(traffics) < len(record.ranks):
         return None

@@ -1,9 +1,9 @@
-"""A profiler's trace of a few steps, compared with the light measurement of the same steps.
+"""A profiler's trace of a few steps, compared with the light measurement (timers) of the steps.
 
-Every moment of a traced step is computation, exposed communication, waiting for input, or
-idle. Communication lasts from its launch to its end; copying gradients out of DDP's buckets
-after it belongs to it, as in DDP's own timers. On a device, computation is its kernels; on
-a CPU, the operators of the training's threads, including the launch of a collective.
+Every moment of a traced step is computation, exposed communication, waiting for input, or idle.
+Communication lasts from its launch to its end; it includes copying gradients out of DDP's buckets
+afterwards, as in DDP's own timers. On a device, computation is its kernels; on a CPU, it is the
+operators of the training threads, including the launch of a collective.
 """
 
 from collections import defaultdict
@@ -20,13 +20,13 @@ from scalewise.record.trace import Event, Trace
 MIN_COMPARED_SHARE = 0.1
 """The smallest share of a step at which the two measurements are compared."""
 MAX_RELATIVE_GAP = 0.1
-"""How far they may differ, relative to the trace."""
+"""The largest difference at which they agree, relative to the trace."""
 MAX_OPERATOR_GAP_SECONDS = 1e-4
-"""Shorter gaps between operators are the framework's overhead, not waiting."""
+"""Shorter gaps between operators are overhead of the framework and count as computation."""
 HOST_COLLECTIVE_PREFIXES = ("gloo:", "mpi:")
-"""Names of collectives that the host runs, on separate threads."""
+"""Names of collectives that run on the host, on separate threads."""
 COLLECTIVE_CALL_PREFIX = "c10d::"
-"""Operators of the training's threads that launch a collective."""
+"""Operators of the training threads that launch a collective."""
 UNPACK_OPERATOR = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 FETCH_OPERATOR = "enumerate(DataLoader)"
 
@@ -40,13 +40,13 @@ class TracedStepTimes:
     step: float
     compute: float
     communication: float
-    """Hidden or not."""
+    """All of it: ``overlap``, ``exposed``, and what runs while input is fetched."""
     overlap: float
     """Communication that computation hides."""
     exposed: float
     """Communication that computation does not hide."""
     unpacking: float
-    """The part of it that is copying gradients out of DDP's buckets."""
+    """The part of ``exposed`` in which gradients are copied out of DDP's buckets."""
     input: float
     idle: float
 
@@ -64,9 +64,9 @@ class QuantityCheck:
     ratio: float | None
     """Light over traced, in the typical step."""
     share: float
-    """The larger one's share of a step."""
+    """The larger of the two, as a share of a step."""
     agrees: bool | None
-    """None where its share is too small to matter."""
+    """None where ``share`` is too small to matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +80,27 @@ class TraceComparison:
 def compare_with_trace(record: RunRecord, traces: Sequence[Trace]) -> TraceComparison | None:
     """Compare the traces of a run with what was measured in the same steps; None without any."""
     ranks = [classify_trace(trace) for trace in traces if trace.laps and trace.events]
-    checks = [check for rank in ranks for check in _checks(record.ranks[rank.rank], rank)]
+    checks = [check for rank in ranks for check in _check_rank(record.ranks[rank.rank], rank)]
     return TraceComparison(tuple(map(traced_step_times, ranks)), tuple(checks)) if ranks else None
 
 
-def _checks(rank: RankRecord, intervals: "TraceIntervals") -> list[QuantityCheck]:
+def _check_rank(rank: RankRecord, intervals: "TraceIntervals") -> list[QuantityCheck]:
     if rank.traced is None:
         return []
-    steps = np.isin(rank.traced.index, [*intervals.steps])
+    in_trace = np.isin(rank.traced.index, [*intervals.steps])
     checks = []
     for quantity, phase, parts in (
         ("exposed communication", "sync", intervals.exposed),
         ("input", "input", intervals.fetch),
     ):
-        light = rank.traced.phases.get(phase, np.zeros(len(steps)))[steps]
+        light = rank.traced.phases.get(phase, np.zeros(len(in_trace)))[in_trace]
         traced = np.array(
             [total_length(intersect(parts, [step])) for step in intervals.steps.values()]
         )
-        if intervals.on_device:  # A device runs behind the host: a trace has no borders of steps.
+        if intervals.on_device:  # Kernels run later than the host's step: only means compare.
             light, traced = light.mean(), np.array(total_length(parts) / len(traced))
         if not np.isnan(light).any() and light.shape == traced.shape:
-            step = float(np.median(rank.traced.seconds[steps]))
+            step = float(np.median(rank.traced.seconds[in_trace]))
             checks.append(compare_quantity(intervals.rank, quantity, light, traced, step))
     return checks
 
@@ -108,7 +108,7 @@ def _checks(rank: RankRecord, intervals: "TraceIntervals") -> list[QuantityCheck
 def compare_quantity(
     rank: int, quantity: str, light: Any, traced: Any, step: float
 ) -> QuantityCheck:
-    """Compare seconds of steps by both measurements: the median ratio, robust to waits for a core.
+    """Compare two measurements of the same steps, in seconds, by the median of their ratios.
 
     >>> compare_quantity(0, "input", [0.0105, 0.021], [0.01, 0.02], 0.05).agrees
     True
@@ -128,18 +128,18 @@ def compare_quantity(
 
 @dataclass(frozen=True, slots=True)
 class TraceIntervals:
-    """When one rank did what in its traced steps; only ``communication`` overlaps the others."""
+    """One rank's traced steps by activity; only ``communication`` overlaps the other activities."""
 
     rank: int
     on_device: bool
     window: Interval
     steps: Mapping[int, Interval]
-    """When each step was, by the host."""
+    """Start and end of each step on the host, by step index."""
     compute: Sequence[Interval]
     communication: Sequence[Interval]
-    """Hidden or not."""
+    """Hidden or exposed."""
     exposed: Sequence[Interval]
-    unpacked: Sequence[Interval]
+    unpacking: Sequence[Interval]
     fetch: Sequence[Interval]
 
 
@@ -148,17 +148,18 @@ def classify_trace(trace: Trace) -> TraceIntervals:
     events, laps = trace.events, trace.laps
     on_device = any(event.kind == "kernel" for event in events)
     begin, end = laps[0].start, laps[-1].end
-    if on_device:  # Its work may end after the host's last step.
+    if on_device:  # Kernels may end after the host's last step.
         end = max(end, *(event.end for event in events if _is_device_event(event)))
     window = [(begin, end)]
     working = _device_compute(events) if on_device else _host_compute(events)
-    unpacked = [] if on_device else [_span(e) for e in events if e.name == UNPACK_OPERATOR]
+    unpacking = [] if on_device else [_span(e) for e in events if e.name == UNPACK_OPERATOR]
     fetching = union(_span(event) for event in events if event.name.startswith(FETCH_OPERATOR))
-    # A loader without workers computes too; on a device, only fetching that leaves it idle counts.
+    # On a CPU, a loader without workers runs operators: they count as fetching, not as computation.
+    # On a device, fetching counts only while the device is idle.
     fetch = intersect(subtract(fetching, working) if on_device else fetching, window)
     compute = intersect(subtract(working, fetch), window)
     collectives = _device_collectives(events) if on_device else _host_collectives(events)
-    communication = intersect([*collectives, *unpacked], window)
+    communication = intersect([*collectives, *unpacking], window)
     exposed = subtract(communication, [*compute, *fetch])
     lap_times: dict[int, list[float]] = defaultdict(list)
     for lap in laps:
@@ -171,7 +172,7 @@ def classify_trace(trace: Trace) -> TraceIntervals:
         compute=compute,
         communication=communication,
         exposed=exposed,
-        unpacked=intersect(exposed, unpacked),
+        unpacking=intersect(exposed, unpacking),
         fetch=fetch,
     )
 
@@ -188,7 +189,7 @@ def traced_step_times(trace: TraceIntervals) -> TracedStepTimes:
         communication=total_length(trace.communication) / steps,
         overlap=total_length(intersect(trace.communication, trace.compute)) / steps,
         exposed=total_length(trace.exposed) / steps,
-        unpacking=total_length(trace.unpacked) / steps,
+        unpacking=total_length(trace.unpacking) / steps,
         input=total_length(trace.fetch) / steps,
         idle=total_length(idle) / steps,
     )
@@ -210,7 +211,7 @@ def _is_host_collective(event: Event) -> bool:
 
 
 def _device_compute(events: Iterable[Event]) -> list[Interval]:
-    """Return when a device computed: kernels but collectives, and copies inside the device."""
+    """Return when a device computed: kernels except collectives, memsets, copies on the device."""
     working = (
         _span(event)
         for event in events
@@ -222,9 +223,9 @@ def _device_compute(events: Iterable[Event]) -> list[Interval]:
 
 
 def _host_compute(events: Iterable[Event]) -> list[Interval]:
-    """Return when the host computed: operators on the threads that run no collective. Launching a
-    collective counts, because it does not wait; unpacking its result does not count, nor does an
-    operator around one of these, which may wait between its parts.
+    """Return when the host computed: operators on threads that run no collective. Launching a
+    collective counts, because it does not wait. Unpacking its result does not count, nor does an
+    operator that contains a launch or unpacking, because it may wait between them.
     """
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -239,11 +240,11 @@ def _host_compute(events: Iterable[Event]) -> list[Interval]:
 
 
 def _operators_without_waiting(events: Iterable[Event]) -> list[Interval]:
-    """Return when one thread was in operators that cannot wait inside."""
+    """Return when one thread was in operators that contain no launch or unpacking."""
     operators = sorted(
         (event for event in events if event.kind == "cpu_op"), key=lambda e: (e.start, -e.end)
     )
-    enclosing: list[Event] = []
+    enclosing: list[Event] = []  # From the outermost operator to the innermost.
     may_wait: set[int] = set()
     for operator in operators:
         while enclosing and enclosing[-1].end <= operator.start:
@@ -256,22 +257,23 @@ def _operators_without_waiting(events: Iterable[Event]) -> list[Interval]:
 
 def _host_collectives(events: Sequence[Event]) -> list[Interval]:
     """Return when collectives of the host were in progress, from their launch to their end."""
-    runs = sorted(_span(event) for event in events if _is_host_collective(event))
+    active = sorted(_span(event) for event in events if _is_host_collective(event))
     launches = sorted(
         _span(event)
         for event in events
         if event.kind == "cpu_op" and event.name.startswith(COLLECTIVE_CALL_PREFIX)
     )
-    if len(runs) == len(launches):  # They run in the order of their launches.
-        runs = [(min(launch[0], run[0]), run[1]) for launch, run in zip(launches, runs)]
-    return union([*runs, *launches])
+    if len(active) == len(launches):  # They run in the order of their launches.
+        active = [(min(launch[0], run[0]), run[1]) for launch, run in zip(launches, active)]
+    return union([*active, *launches])
 
 
 def _device_collectives(events: Sequence[Event]) -> list[Interval]:
-    """Return when collectives were in progress: as kernels, or on the host with copies."""
+    """Return when collectives were in progress: as kernels, or on the host with copies to it."""
     kernels = [_span(e) for e in events if e.kind == "kernel" and _is_device_collective(e)]
     if not any(_is_host_collective(event) for event in events):
         return union(kernels)
+    # Copies on streams without kernels are those of collectives.
     compute_streams = {event.thread for event in events if event.kind == "kernel"}
     copies = [
         _span(event)

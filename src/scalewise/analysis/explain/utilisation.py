@@ -2,7 +2,7 @@
 
 Utilisation misleads: a device that waits inside a collective spins, and shows 100 % without useful
 work. Spinning takes far fewer watts than computing, so compare ``power`` first. A sample covers the
-time since the one before, so means are weighted by how much of it is in the part.
+time since the previous one, so means weight each sample by its seconds inside the part.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import Numbers
 
 IDLE_SHARE = 0.05
-"""A device is idle below this share of time in use."""
+"""A device is idle if it is in use for less than this share of the time."""
 MIN_IDLE_SECONDS = 2.0
-"""Shorter pauses are not reported: a sample covers a second."""
+"""Shorter pauses are not reported: samples are about a second apart."""
 THROTTLED_SHARE = 0.9
-"""A clock that ends below this share of the highest one seen was throttled."""
+"""A clock that ends below this share of its highest rate was throttled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,15 @@ class Utilisation:
     energy: float | None
     """Joules, from the device's own counter."""
     idle: tuple[tuple[float, float], ...]
-    """When it was idle for two seconds or more: start and end by the wall clock."""
+    """Start and end, by the wall clock, of each pause of two seconds or more."""
     clock: float | None
     """Mean MHz while it was in use."""
     throttled: bool | None
-    """Whether the clock in use fell: in the last quarter under 90 % of the highest one seen."""
+    """Whether its clock while in use was, in the last quarter, below 90 % of the highest one."""
     own: int | None
-    """The most processes of the run on it at a time; 0 on a device that the run did not use."""
+    """The largest number of the run's processes on it at a time; 0 if the run did not use it."""
     foreign: int | None
-    """The most processes of others on it at a time."""
+    """The largest number of other processes on it at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class HostUtilisation:
     busy: float | None
     """The mean busy share of all its cores, 0 to 1."""
     own: float | None
-    """The mean share of all its cores that the run took."""
+    """The mean share of all its cores that the run used."""
     memory: float | None
     """The highest number of bytes in use."""
     energy: float | None
@@ -66,7 +66,7 @@ class HostUtilisation:
     ahead: float | None = None
     """Seconds by which its clock is ahead of the first node's."""
     within: float | None = None
-    """How far off that may be."""
+    """The uncertainty of ``ahead`` in seconds."""
 
 
 def device_utilisations(
@@ -76,19 +76,19 @@ def device_utilisations(
     utilisations = []
     for node in nodes:
         weights = _sample_weights(node, start, end)
-        late = _sample_weights(node, end - (end - start) / 4, end)
+        last_quarter_weights = _sample_weights(node, end - (end - start) / 4, end)
         for device in node.devices:
             # A low clock of an idle device is not throttling.
             clock = np.where(device.utilisation < IDLE_SHARE, np.nan, device.clock)
-            late_clock = weighted_mean(clock, late)
-            own, foreign = _highest(device.own, weights), _highest(device.foreign, weights)
+            late_clock = weighted_mean(clock, last_quarter_weights)
+            own, foreign = _maximum(device.own, weights), _maximum(device.foreign, weights)
             utilisations.append(
                 Utilisation(
                     host=node.host,
                     index=device.index,
                     name=device.name,
                     busy=weighted_mean(device.utilisation, weights),
-                    memory=_highest(device.memory, weights),
+                    memory=_maximum(device.memory, weights),
                     power=weighted_mean(device.power, weights),
                     energy=energy_between(node.at, device.energy, start, end),
                     idle=idle_periods(_edges(node), device.utilisation, start, end),
@@ -113,7 +113,7 @@ def host_utilisations(
             host=node.host,
             busy=weighted_mean(node.cpu, seconds),
             own=weighted_mean(node.own, seconds),
-            memory=_highest(node.memory, seconds),
+            memory=_maximum(node.memory, seconds),
             energy=energy_between(node.at, node.energy, start, end),
             ahead=node.ahead,
             within=node.within,
@@ -123,7 +123,7 @@ def host_utilisations(
 
 
 def _edges(node: NodeRecord) -> Numbers:
-    """Return the times between which the samples lie: one more than there are samples."""
+    """Return the start of the first sample and the end of every sample."""
     return np.concatenate([node.at[:1] - node.interval, node.at])
 
 
@@ -133,7 +133,7 @@ def _sample_weights(node: NodeRecord, start: float, end: float) -> Numbers:
 
 
 def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
-    """Return the mean of the values that are not NaN; None if there are none.
+    """Return the weighted mean of the values that are not NaN; None if there are none.
 
     >>> weighted_mean(np.array([0.25, np.nan, 0.75]), np.array([1.0, 1.0, 3.0]))
     0.625
@@ -142,7 +142,8 @@ def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
     return float(np.average(values[valid], weights=weights[valid])) if valid.any() else None
 
 
-def _highest(values: Numbers, weights: Numbers) -> float | None:
+def _maximum(values: Numbers, weights: Numbers) -> float | None:
+    """Return the largest value of positive weight that is not NaN; None if there are none."""
     valid = values[(weights > 0) & ~np.isnan(values)]
     return float(valid.max()) if valid.size else None
 

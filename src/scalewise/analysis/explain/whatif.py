@@ -1,5 +1,5 @@
-"""What-if: the recorded steps replayed with one thing changed. A synchronising step ends for all
-ranks when the last one has arrived and the transfer is over.
+"""What-if: the recorded steps replayed with one thing changed. In the replay, a step ends for all
+ranks when the last rank has reached the exchange and the transfer is over.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from scalewise.analysis.measure import Point
 from scalewise.analysis.measure.ledger import Ledger, Numbers
 
 MIN_GAIN_SHARE = 0.01
-"""The smallest share of throughput or complete time that is shown."""
+"""Changes that gain less throughput and save less of the complete time are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WhatIf:
     complete: float
     """Seconds of the complete job."""
     gain: float
-    """Share of throughput added."""
+    """Added throughput, as a share of the measured one."""
     saved: float
     """Seconds of the complete job saved."""
 
@@ -43,22 +43,22 @@ class Replay:
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer)
 
     def balanced(self) -> Numbers:
-        """Return the steps with every rank as fast as the typical one, where that is faster."""
+        """Return the seconds of the steps if no rank were slower than the typical one."""
         own = self.ledger.typical(self.ledger.own)
         return np.minimum(
             self.recorded(), _synchronised(own + self.ledger.input, self.ledger.transfer)
         )
 
     def with_double_link(self) -> Numbers:
-        """Return the steps with a link of twice the bandwidth."""
+        """Return the seconds of the steps with a link of twice the bandwidth."""
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer / 2)
 
     def with_double_loaders(self) -> Numbers:
-        """Return the steps with twice the loaders. Workers prepare a batch during the step before
-        it: if a rank had to wait, preparing took about as long as that step.
+        """Return the seconds of the steps with twice the loader workers. Workers prepare a batch
+        during the previous step: if a rank had to wait, preparing took about as long as a step.
         """
         ledger = self.ledger
-        if not self.workers:
+        if not self.workers:  # The rank loads its data itself: a second loader halves it.
             return _synchronised(ledger.own + ledger.input / 2, ledger.transfer)
         overlapped = ledger.own + ledger.transfer
         sync = ledger.transfer if ledger.sync is None else ledger.sync
@@ -82,14 +82,16 @@ def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatI
     rate, time = point.throughput.value, point.time.value
     effects = []
     has_workers = all(run.workers is not None for run in replays)
-    for change, replay in STEP_CHANGES.items() if replays else ():
-        if replay is Replay.with_double_loaders and not has_workers:
+    for change, replay_changed in STEP_CHANGES.items() if replays else ():
+        if replay_changed is Replay.with_double_loaders and not has_workers:
             continue
-        gains = [float((run.recorded() - replay(run)).mean()) for run in replays]
-        gain = min(max(0.0, sum(gains) / len(gains)), 0.999 * step)
-        share = step / (step - gain)
-        saved = gain * point.steps
-        effects.append(WhatIf(change, step - gain, rate * share, time - saved, share - 1, saved))
+        savings = [float((run.recorded() - replay_changed(run)).mean()) for run in replays]
+        # A step cannot become longer, or take no time.
+        saved_per_step = min(max(0.0, sum(savings) / len(savings)), 0.999 * step)
+        new_step = step - saved_per_step
+        speedup = step / new_step
+        saved = saved_per_step * point.steps
+        effects.append(WhatIf(change, new_step, rate * speedup, time - saved, speedup - 1, saved))
     for change, name in REMOVABLE_PARTS.items():
         saved = point.complete[name].value if name in point.complete else 0.0
         effects.append(WhatIf(change, step, rate, time - saved, 0.0, saved))
@@ -97,5 +99,6 @@ def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatI
     return tuple(sorted(shown, key=lambda effect: -effect.saved))
 
 
-def _synchronised(arrival: Numbers, transfer: Numbers) -> Numbers:
-    return np.asarray(arrival.max(axis=0) + transfer)
+def _synchronised(before_exchange: Numbers, transfer: Numbers) -> Numbers:
+    """Return the seconds of each step: until the last rank's exchange, plus the transfer."""
+    return np.asarray(before_exchange.max(axis=0) + transfer)

@@ -1,4 +1,4 @@
-"""Acceleration: the ratio of throughputs between kinds of devices, which have no efficiency."""
+"""Acceleration: throughput on one kind of device over that on another; it is not an efficiency."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,11 +9,11 @@ from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.point import Point
 from scalewise.spec import StudySpec
 
-SAME_KIND_FIELDS: dict[str, Any] = dict.fromkeys(
+NO_SCALING_FIELDS: dict[str, Any] = dict.fromkeys(
     ("ideal", "speedup", "speedup_time", "speedup_epoch", "efficiency", "serial_fraction")
 )
-"""Fields of a point that are defined only for devices of one kind: set to None between kinds."""
-GAIN_FIELDS: dict[str, Any] = dict.fromkeys(("gain", "gain_absolute"))
+"""None for each field of a point that is defined only between devices of one kind."""
+NO_GAIN_FIELDS: dict[str, Any] = dict.fromkeys(("gain", "gain_absolute"))
 
 
 def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
@@ -22,39 +22,40 @@ def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
     points = []
     for point, previous in zip(curve.points, [base, *curve.points]):
         if not same_device_kind(point, previous):
-            point = replace(point, **GAIN_FIELDS)
+            point = replace(point, **NO_GAIN_FIELDS)
         if not same_device_kind(point, base):
-            point = _accelerated(replace(point, **SAME_KIND_FIELDS), base)
-            doubt = Doubt("other device", {"device": point.named, "baseline": base.named})
+            point = _with_acceleration(replace(point, **NO_SCALING_FIELDS), base)
+            labels = {"device": point.device_label, "baseline": base.device_label}
+            doubt = Doubt("other device", labels)
             point = replace(point, warnings=(*point.warnings, doubt))
         points.append(point)
     return replace(curve, points=tuple(points))
 
 
 def compare_device_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> list[ScalingCurve]:
-    """Return a study's curves, each point compared with the first kind of device it varies; the
-    scaling fields of a curve of one point are None.
+    """Return a study's curves, each point compared with the same topology on the first kind of
+    device that the study varies. In a curve of one point, scaling fields become None.
     """
     kinds = [str(kind) for kind in study.vary.get("device", ())]
     if len(kinds) < 2:
         return list(curves)
     compared = []
     for curve in curves:
-        where = {**curve.where, "device": None}
-        siblings = [other for other in curves if {**other.where, "device": None} == where]
+        settings = {**curve.where, "device": None}
+        siblings = [other for other in curves if {**other.where, "device": None} == settings]
         first = min(siblings, key=lambda sibling: kinds.index(str(sibling.where["device"])))
         base_points = {(p.devices, p.nodes): p for p in first.points}
         points = list(curve.points)
         if len(points) == 1:
-            points = [replace(points[0], **SAME_KIND_FIELDS)]
+            points = [replace(points[0], **NO_SCALING_FIELDS)]
         if curve is not first:
             pairs = [(p, base_points.get((p.devices, p.nodes))) for p in points]
-            points = [_accelerated(point, base) if base else point for point, base in pairs]
+            points = [_with_acceleration(point, base) if base else point for point, base in pairs]
         compared.append(replace(curve, points=tuple(points)))
     return compared
 
 
-def _accelerated(point: Point, base: Point) -> Point:
+def _with_acceleration(point: Point, base: Point) -> Point:
     comparable = same_work(point, base)
     return replace(
         point,
@@ -63,7 +64,7 @@ def _accelerated(point: Point, base: Point) -> Point:
         acceleration_first=ratio(base.first_epoch_time, point.first_epoch_time)
         if comparable
         else None,
-        accelerated_from=base.named,
+        accelerated_from=base.device_label,
     )
 
 

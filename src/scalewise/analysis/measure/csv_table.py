@@ -18,7 +18,7 @@ HEADER_HINT = (
 )
 
 MAX_VALUE = 1e100
-"""The largest value that is accepted: sums and squares of it do not overflow."""
+"""The largest accepted value: its sums and squares do not overflow."""
 
 
 def curve_from_numbers(
@@ -57,7 +57,7 @@ def curve_from_numbers(
         raise SpecError("a curve needs at least one number", hint=HEADER_HINT)
     points = []
     for devices in device_counts:
-        nodes = -(-devices // devices_per_node) if devices_per_node else None
+        nodes = -(-devices // devices_per_node) if devices_per_node else None  # Rounded up.
         points.append(_point(devices, nodes, *(column.get(devices) for column in columns.values())))
     curve = ScalingCurve(
         study=name, points=tuple(points), scaling=scaling, devices_per_node=devices_per_node
@@ -75,7 +75,7 @@ def _point(
 ) -> Point:
     if rate is None and seconds and samples:
         rate = samples / seconds
-    joules = kwh and kwh * JOULES_PER_UNIT["kWh"]
+    joules = kwh * JOULES_PER_UNIT["kWh"] if kwh else None
     watts = joules / (seconds * devices) if joules and seconds else None
     return Point(
         devices=devices,
@@ -113,7 +113,7 @@ def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
 
 
 def _is_number(value: object) -> bool:
-    """Say whether this is a finite number, of Python or numpy."""
+    """Say whether this is a finite number, of a Python or a numpy type."""
     return (
         isinstance(value, (SupportsFloat, SupportsIndex))
         and not isinstance(value, (bool, str))
@@ -130,8 +130,8 @@ def curve_from_csv(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> ScalingCurve:
-    """Return the curve of a table with a header line; ``#`` begins a comment. Errors name
-    ``source``; ``in_order`` refuses rows that are not sorted by devices.
+    """Return the curve of a table with a header line; ``#`` begins a comment. ``source`` names the
+    table in errors; ``in_order`` refuses rows that are not sorted by devices.
     """
     source = source or name
     rows = list(_lines(source, text))
@@ -172,7 +172,7 @@ def curve_from_csv(
 
 
 def _lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the cells of each line that is neither empty nor a comment."""
+    """Yield the location (``FILE, line 3``) and the cells of each line with data."""
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             where = f"{source}, line {number}"
@@ -208,7 +208,7 @@ def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, f
 
 
 def _parse_number(where: str, title: str, cell: str) -> float:
-    try:
+    try:  # float() would also accept digits of other scripts, and 1_000.
         value = float(cell if cell.isascii() and "_" not in cell else "nan")
     except ValueError:
         value = math.nan

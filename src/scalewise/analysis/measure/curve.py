@@ -1,5 +1,5 @@
-"""A scaling curve: points of runs that differ only in topology, repeat and what scaling changes,
-compared with the smallest one, the baseline, and with the one before.
+"""A scaling curve: points of runs that differ only in topology, repeat and the batch size that weak
+or strong scaling requires, compared with the smallest point (the baseline) and the one before.
 """
 
 import math
@@ -15,7 +15,7 @@ from scalewise.analysis.measure.point import Point
 from scalewise.errors import NotEnoughData
 
 SAME_WORK_TOLERANCE = 0.01
-"""Times are compared where the runs' numbers of samples differ by at most this share."""
+"""Times are compared only if the runs' numbers of samples differ by at most this share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,15 @@ class ScalingCurve:
     scaling: str | None = None
     """How the batch grows with devices: weak, strong, or unknown."""
     work: str | None = None
-    """Text: what a run does in total."""
+    """What a run does in total, as text: ``3 epochs over the same data``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that were fixed; curves that differ in them are not comparable."""
+    """Fixed settings; curves that differ in them are not comparable."""
     unit: str = "samples"
     devices_per_node: int | None = None
     """Devices of a full node; None if unknown."""
     warnings: tuple[str | Doubt, ...] = ()
     not_correct: tuple[str, ...] = ()
-    """Sentences of the guards that found the training incorrect."""
+    """Sentences about faults that make the training incorrect; empty if none was found."""
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -56,13 +56,13 @@ class ScalingCurve:
 
     @property
     def turns_at(self) -> int | None:
-        """The first number of devices at which overhead dominates; None if it never does."""
+        """The first number of devices at which overhead is more than half of the complete time."""
         dominated = [point.devices for point in self.points if point.regime == "overhead"]
         return dominated[0] if dominated else None
 
 
 def condition_differences(curves: Sequence[ScalingCurve]) -> list[Doubt]:
-    """Return a doubt for each condition in which curves differ, beyond what was varied."""
+    """Return a doubt for each condition in which curves differ, except varied settings."""
     by_curve = []
     for curve in curves:
         conditions = {"scaling": curve.scaling, "work": curve.work, **curve.conditions}
@@ -97,7 +97,7 @@ def compare(curve: ScalingCurve) -> ScalingCurve:
 
 
 def _compare_times(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
-    """Return the point with its times and accuracy compared; ``fixed`` are fitted seconds."""
+    """Return the point with times and accuracy compared; ``fixed``: see ``_fixed_seconds``."""
     equal_work = same_work(point, base)
     work = {"samples": point.samples, "baseline": base.samples}
     work_doubts = [] if equal_work else [Doubt("work differs", work)]
@@ -108,8 +108,8 @@ def _compare_times(point: Point, base: Point, previous: Point | None, fixed: flo
         point,
         speedup_time=ratio(base.time, point.time) if equal_work else None,
         speedup_epoch=ratio(base.epoch_time, point.epoch_time) if equal_work else None,
-        saved_previous=_saved(previous, point) if previous else None,
-        saved_baseline=_saved(base, point) if point is not base else None,
+        saved_previous=_saved_share(previous, point) if previous else None,
+        saved_baseline=_saved_share(base, point) if point is not base else None,
         overhead=overhead,
         warnings=(*point.warnings, *work_doubts, *_quality_doubts(point, base)),
     )
@@ -118,7 +118,7 @@ def _compare_times(point: Point, base: Point, previous: Point | None, fixed: flo
 def _compare_speed(
     point: Point, base: Point, previous: Point | None, by_time: bool
 ) -> dict[str, Any]:
-    """Return the fields that follow from the speedup: by throughput, or by time without one."""
+    """Return the fields that follow from the speedup, by throughput or (``by_time``) by time."""
 
     def speedup_over(other: Point) -> Estimate | None:
         if not by_time:
@@ -127,9 +127,9 @@ def _compare_speed(
 
     growth = point.devices / base.devices
     speedup = speedup_over(base)
-    added = None
+    added_throughput = None
     if previous and point.throughput and previous.throughput:
-        added = point.throughput.value - previous.throughput.value
+        added_throughput = point.throughput.value - previous.throughput.value
     return {
         "ideal": base.throughput * growth if base.throughput else None,
         "speedup": None if by_time else speedup,
@@ -140,12 +140,12 @@ def _compare_speed(
         "gain": _per_doubling(speedup_over(previous), point.devices / previous.devices)
         if previous
         else None,
-        "gain_absolute": added,
+        "gain_absolute": added_throughput,
     }
 
 
 def ratio(upper: Estimate | None, lower: Estimate | None) -> Estimate | None:
-    """Return a ratio of estimates; exactly 1 where both are the same one."""
+    """Return a ratio of estimates; exactly 1 if both are the same object."""
     if upper is None or lower is None:
         return None
     if upper is lower:
@@ -171,15 +171,15 @@ def same_work(point: Point, other: Point) -> bool:
     return abs(point.samples - other.samples) <= SAME_WORK_TOLERANCE * other.samples
 
 
-def _saved(earlier: Point, point: Point) -> Estimate | None:
-    """Return the share of the complete time saved since an earlier point of the same work."""
+def _saved_share(earlier: Point, point: Point) -> Estimate | None:
+    """Return the share of an earlier point's complete time that this point saves, at equal work."""
     share = ratio(point.time, earlier.time) if same_work(point, earlier) else None
     return share.through(lambda s: 1 - s) if share else None
 
 
 def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
-    """Doubt an accuracy that differs from the baseline's by more than chance, at 90 %: by the
-    repeats, else by the size of the validation set; at least one and a half samples of it.
+    """Doubt an accuracy that differs from the baseline's by more than chance at 90 % confidence.
+    Chance is the spread of repeats, or else of the validated samples; at least 1.5 samples.
     """
     now, before, samples = point.accuracy, base.accuracy, point.validation_samples
     if point is base or now is None or before is None or not samples:
@@ -197,13 +197,15 @@ def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
 
 
 def _fixed_seconds(points: Sequence[Point]) -> float | None:
-    """Return seconds that devices do not shorten: least squares of fixed + work / throughput."""
+    """Return the seconds that more devices do not shorten, by a least-squares fit of
+    time = fixed + work / throughput; None if they cannot be determined.
+    """
     measured = [(p.throughput.value, p.time.value) for p in points if p.throughput and p.time]
     slowness = np.array([1 / rate for rate, _ in measured])
     if len(measured) < 3 or np.ptp(slowness) < 1e-9 * slowness.max():
         return None
     if any(point.samples is not None for point in points):
-        return None  # The throughput was then computed from the time.
+        return None  # Throughput may be samples / time: then the fit shows nothing.
     times = np.array([time for _, time in measured])
     work, fixed = np.polyfit(slowness, times, 1)
     return float(fixed) if work > 0 and 0 < fixed <= times.min() else None

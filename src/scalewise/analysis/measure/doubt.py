@@ -1,22 +1,22 @@
-"""A reason to trust a result less, as a value: ``report.text.doubts`` words it."""
+"""A reason to trust a result less; ``report.text.doubts`` makes a sentence of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 DoubtKind = Literal[
-    # Of a point.
-    "few steps",
-    "few batches",
-    "rehearsed",
+    # About a point.
+    "few steps",  # Steady ones.
+    "few batches",  # Per rank and epoch.
+    "rehearsed",  # Several nodes were simulated on fewer hosts.
     "resumed",
     "skipped files",
     "loss not finite",
-    "overloaded",
+    "overloaded",  # Other processes used the host.
     "work differs",
     "accuracy differs",
-    "other device",
-    # Of a curve, or of several.
+    "other device",  # Another kind than the baseline's.
+    # About a curve, or several.
     "runs differ",
     "baseline missing",
     "curves differ",
@@ -25,17 +25,17 @@ DoubtKind = Literal[
     "no peak of a CPU",
     "unlisted device",
     "unlisted precision",
-    # Of an explanation.
+    # About an explanation.
     "no phases",
-    "fused step",
+    "fused step",  # One process has several devices: their phases are not separate.
     "transfer unknown",
-    "clock off",
+    "clock off",  # A node's clock differs from the first node's.
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What is doubtful, and the figures of its sentence."""
+    """What is doubtful, and the values that its sentence contains."""
 
     kind: DoubtKind
     figures: Mapping[str, Any] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Energy of a run: joules by counters of devices and of hosts' processors, each read once and not
-per rank. Accelerators' energy excludes their hosts; processors' includes other users' processes.
+"""Energy of a run: joules by the counters of devices and of hosts' processors, each counted once
+and not per rank. Accelerators exclude their hosts; processors include other users' processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ class Energy:
     """The energy of one run in joules; None where it is unknown."""
 
     total: float | None = None
-    """Of the devices that computed."""
+    """Energy of the devices that computed."""
     hosts: float | None = None
-    """Of the processors of all its hosts."""
+    """Energy of the processors of all its hosts."""
     covers: str | None = None
     """What the total includes: ``accelerators`` or ``processors``."""
 
@@ -48,18 +48,18 @@ def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
 
 
 def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRecord, DeviceRecord]]:
-    """Return the devices that ran the run's processes; empty if unknown. Where a container hides
-    processes, all devices are the run's if there are as many as it asked for.
+    """Return the devices on which the run's processes ran; empty if unknown. If a container hides
+    processes, all devices count if there are as many as the run requested.
     """
     devices = [(node, device) for node in nodes for device in node.devices]
-    if not any(np.isnan(device.own).all() for _, device in devices):
+    if not any(np.isnan(device.own).all() for _, device in devices):  # Processes are visible.
         return [(node, device) for node, device in devices if np.nanmax(device.own) > 0]
     return devices if len(devices) == world else []
 
 
 def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the joules of a counter between two times of the first node's clock; unsampled seconds
-    at both ends are assumed to draw the mean power of the sampled ones.
+    """Return the joules of a counter between two times of the first node's clock. Unsampled seconds
+    at both ends are assumed to have the mean power of the sampled ones.
     """
     clock_offset = node.ahead or 0.0
     valid = ~np.isnan(counter)
@@ -74,13 +74,13 @@ def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
-    """Return the sum; None where a part is unknown or there is none."""
+    """Return the sum; None if a part is unknown or there are no parts."""
     numbers = [part for part in parts if part is not None]
     return sum(numbers) if numbers and len(numbers) == len(parts) else None
 
 
 def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the increase of a counter in joules, interpolated; None if reset or not covered.
+    """Return a counter's increase, interpolated; None if it was reset or does not cover the time.
 
     >>> energy_between(np.array([0.0, 1.0, 2.0]), np.array([50.0, 150.0, 350.0]), 0.5, 1.5)
     150.0
@@ -98,8 +98,8 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
 
 
 def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
-    """Return a point's energy and mean power of a device, None where a repeat has no number; empty
-    where the repeats' energies do not include the same parts.
+    """Return a point's fields of energy and mean power per device; none if the repeats' energies
+    differ in what they cover (accelerators, processors or nothing).
     """
     runs = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
     covers = {run.covers for run in runs}

@@ -16,7 +16,7 @@ CONFIDENCE_LEVEL = 0.90
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval; ``low`` and ``high`` are None where it was measured once."""
+    """A number with its interval; ``low`` and ``high`` are None if the spread is unknown."""
 
     value: float
     low: float | None = None
@@ -38,8 +38,8 @@ class Estimate:
         return _summary(values, float, float)
 
     def __truediv__(self, other: "Estimate") -> "Estimate":
-        """Return the ratio; independent errors add in squares of logarithmic half-widths, lower and
-        upper apart: an approximation that is rather too wide for few repeats.
+        """Return the ratio of independent estimates. The squares of logarithmic half-widths add,
+        lower and upper separately; with few repeats, this interval is rather too wide.
         """
         value = self.value / other.value
         count = min(self.count, other.count)
@@ -54,7 +54,7 @@ class Estimate:
         return self.through(lambda value: value * factor)
 
     def through(self, function: Callable[[float], float]) -> "Estimate":
-        """Return a monotonic function of the estimate and of both ends of its interval."""
+        """Return the estimate with a monotonic function applied to the value and the interval."""
         if self.low is None or self.high is None:
             return Estimate(function(self.value), count=self.count)
         low, high = sorted((function(self.low), function(self.high)))
@@ -66,7 +66,7 @@ def _log_ratio(larger: float, smaller: float) -> float:
 
 
 def estimate_if_all_known(values: Sequence[float | None]) -> Estimate | None:
-    """Summarize repeats of a positive quantity; None where one has no number or 0.
+    """Summarize repeats of a positive quantity; None if a repeat has no number, or 0.
 
     >>> estimate_if_all_known([100.0, None]) is None
     True
@@ -80,6 +80,7 @@ def _summary(
     transform: Callable[[float], float],
     inverse: Callable[[float], float],
 ) -> Estimate:
+    """Return the mean of the transformed values and its interval, both transformed back."""
     if not values:
         raise NotEnoughData("no values to summarize: no run was measured")
     if len(values) == 1:
@@ -106,13 +107,13 @@ def student_t_quantile(freedom: int) -> float:
 
 
 def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
-    """Return one run's rate with an interval from the spread of its steps, none for a single step.
-    Neighbouring steps are correlated: Student-t on logarithms of blocks of about √count steps.
+    """Return one run's rate (``value``) with an interval from the spread of its steps' seconds.
+    Neighbouring steps are correlated, so Student-t is on logarithms of means of √count steps.
     """
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:
         return Estimate(value)
-    size = math.isqrt(count) if count >= 8 else 1
+    size = math.isqrt(count) if count >= 8 else 1  # Fewer steps would leave too few blocks.
     blocks = seconds[: count // size * size].reshape(-1, size).mean(axis=1)
     half = _half_width(np.log(blocks)) if np.ptp(blocks) > 1e-12 * blocks.max() else 0.0
     return Estimate(value, value * math.exp(-half), value * math.exp(half))

@@ -9,28 +9,25 @@ from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
 
 FULL_CPU_SHARE = 0.9
-"""The busy share of all cores from which further processes slow the others down."""
+"""From this busy share of all cores on, processes slow each other down."""
 MIN_FOREIGN_SHARE = 0.2
-"""The share of all cores from which the use by other processes is reported."""
+"""Other processes are reported from this share of all cores on."""
 MIN_SAMPLES = 3
-"""With fewer samples during training, there is no doubt."""
+"""With fewer samples during training, the load of a host is not judged."""
 
 
 def overload_doubts(repeats: Sequence[RunRecord], nodes: NodeSamples) -> list[Doubt]:
-    """Return a doubt for each host that was full during training, partly by others."""
-    foreign_shares: dict[str, float] = {}
+    """Return a doubt for each host that other processes overloaded during training."""
+    shares: dict[str, float] = {}  # Of other processes, by host.
     for record in repeats:
         for node in nodes.get(record.folder, ()):
             if (share := _foreign_share(node, record)) is not None:
-                foreign_shares[node.host] = max(share, foreign_shares.get(node.host, 0.0))
-    return [
-        Doubt("overloaded", {"host": host, "share": share})
-        for host, share in foreign_shares.items()
-    ]
+                shares[node.host] = max(share, shares.get(node.host, 0.0))
+    return [Doubt("overloaded", {"host": host, "share": share}) for host, share in shares.items()]
 
 
 def _foreign_share(node: NodeRecord, record: RunRecord) -> float | None:
-    """Return the share of a full host's cores that others used; None if it is small."""
+    """Return the share of cores that others used; None if it is small or some cores were free."""
     if not (trained := training_interval(record)):
         return None
     at = node.at - (node.ahead or 0.0)  # By the first node's clock.

@@ -6,7 +6,7 @@ Interval = tuple[float, float]
 
 
 def union(parts: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
-    """Return the intervals sorted, those that overlap or lie within ``gap`` merged.
+    """Return the intervals sorted; those that overlap, or are at most ``gap`` apart, are merged.
 
     >>> union([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
     [(0.0, 2.0), (3.0, 4.0)]
@@ -28,7 +28,7 @@ def subtract(parts: Iterable[Interval], removed: Iterable[Interval]) -> list[Int
     """
     holes = union(removed)
     remaining: list[Interval] = []
-    first = 0
+    first = 0  # The first hole that may still cut a part.
     for start, end in union(parts):
         while first < len(holes) and holes[first][1] <= start:
             first += 1

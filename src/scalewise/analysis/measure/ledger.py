@@ -1,4 +1,4 @@
-"""The phases of every rank, as matrices, in the steady steps that all ranks recorded one by one."""
+"""The ledger of a run: the phases of every rank, in the steady steps that all ranks recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ledger:
-    """Seconds by phase: a row per rank, a column per step."""
+    """Matrices of seconds by phase: a row per rank, a column per step."""
 
     compute: Numbers
     input: Numbers
@@ -28,7 +28,7 @@ class Ledger:
 
     @property
     def own(self) -> Numbers:
-        """A rank's own work: computation and everything else but input and communication."""
+        """A rank's own work: everything except waiting for input and communication."""
         return self.compute + self.other
 
     @property
@@ -43,7 +43,7 @@ class Ledger:
 
     @property
     def transfer(self) -> Numbers:
-        """Communication of each step without waiting: the minimum over ranks."""
+        """Communication of each step without waiting: that of the last rank, the minimum."""
         if self.sync is None:
             return np.zeros(self.compute.shape[1])
         return np.asarray(self.sync.min(axis=0))
@@ -63,16 +63,17 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
     ranks = [rank.steps for rank in record.ranks]
     if not all(set(steps.phases) - {"hidden"} for steps in ranks):
         return None
-    shared = reduce(np.intersect1d, (steps.index[steps.index >= first] for steps in ranks))
-    rows = [np.searchsorted(steps.index, shared) for steps in ranks]
-    phases = _phases(record, rows)
-    required = [column for name, column in phases.items() if name != "hidden"]
-    complete = ~np.any([np.isnan(column).any(axis=0) for column in required], axis=0)
-    if not complete.any():
+    shared_steps = reduce(np.intersect1d, (steps.index[steps.index >= first] for steps in ranks))
+    positions = [np.searchsorted(steps.index, shared_steps) for steps in ranks]
+    phases = _phases(record, positions)
+    required = [matrix for name, matrix in phases.items() if name != "hidden"]
+    is_complete = ~np.any([np.isnan(matrix).any(axis=0) for matrix in required], axis=0)
+    if not is_complete.any():
         return None
-    phases = {name: column[:, complete] for name, column in phases.items()}
-    seconds = np.array([steps.seconds[row] for steps, row in zip(ranks, rows)])[:, complete]
-    samples = np.array([steps.samples[row] for steps, row in zip(ranks, rows)])[:, complete]
+    phases = {name: matrix[:, is_complete] for name, matrix in phases.items()}
+    pairs = list(zip(ranks, positions))
+    seconds = np.array([steps.seconds[chosen] for steps, chosen in pairs])[:, is_complete]
+    samples = np.array([steps.samples[chosen] for steps, chosen in pairs])[:, is_complete]
     zeros = np.zeros_like(seconds)
     compute = sum((phases[name] for name in phases if name not in NON_COMPUTE_PHASES), zeros)
     input_wait = phases.get("input", zeros)
@@ -87,9 +88,9 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
     )
 
 
-def _phases(record: RunRecord, rows: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
-    """Return each phase's seconds, of each rank in its rows; without ``sync`` if it is unknown. A
-    phase that a rank never recorded is 0 there; communication is NaN, which is unknown.
+def _phases(record: RunRecord, positions: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
+    """Return the matrix of each phase, of the steps at each rank's ``positions``; no ``sync`` if
+    it is unknown. A phase that a rank never recorded is 0; communication is NaN, which is unknown.
     """
     ranks = [rank.steps for rank in record.ranks]
     names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), *COMMUNICATION])
@@ -97,11 +98,11 @@ def _phases(record: RunRecord, rows: Sequence[NDArray[np.intp]]) -> dict[str, Nu
     for name in names:
         absent = np.nan if name in COMMUNICATION else 0.0
         phases[name] = np.array([
-            steps.phases.get(name, np.full(len(steps.index), absent))[row]
-            for steps, row in zip(ranks, rows)
+            steps.phases.get(name, np.full(len(steps.index), absent))[chosen]
+            for steps, chosen in zip(ranks, positions)
         ])  # fmt: skip
     if record.spec.topology.world == 1:  # A single device has no communication to wait for.
         phases["sync"] = np.nan_to_num(phases["sync"])
-    if np.isnan(phases["sync"]).any(axis=0).all():
+    if np.isnan(phases["sync"]).any(axis=0).all():  # No step has it on all ranks.
         del phases["sync"]
     return phases

@@ -17,14 +17,14 @@ from scalewise.spec import RunSpec
 
 @dataclass(frozen=True)
 class Repeats:
-    """The runs of one topology, with what several metrics need."""
+    """The runs of one topology, with values that several metrics need."""
 
     records: Sequence[RunRecord]
     nodes: NodeSamples = field(default_factory=dict)
 
     @property
     def spec(self) -> RunSpec:
-        """The first run's; the others differ in ``repeat`` alone."""
+        """The spec of the first run; the others differ only in ``repeat``."""
         return self.records[0].spec
 
     @property
@@ -34,7 +34,7 @@ class Repeats:
 
     @property
     def passes(self) -> int:
-        """Epochs; 1 where a run was given as a number of steps."""
+        """Number of epochs; 1 for a run that is given as a number of steps."""
         return self.outline.epochs or 1
 
     @cached_property
@@ -89,13 +89,13 @@ def overhead(repeats: Repeats) -> float:
 
 
 def epoch_time(repeats: Repeats, epochs: slice = slice(1, None)) -> Estimate | None:
-    """Return the seconds of an epoch: of those after the first, if not given otherwise."""
+    """Return the mean seconds of the selected epochs; by default, all except the first."""
     selected = [epoch_seconds(record)[epochs] for record in repeats.records]
     return Estimate.of([float(np.mean(s)) for s in selected]) if all(selected) else None
 
 
 def peak_memory(repeats: Repeats) -> Estimate | None:
-    """Return the peak bytes on the device that used most."""
+    """Return the peak bytes on the fullest device."""
     return _largest_of_ranks(repeats, lambda notes: notes.peak_memory)
 
 
@@ -107,15 +107,15 @@ def state_bytes(repeats: Repeats) -> Estimate | None:
 
 
 def compression(repeats: Repeats) -> dict[str, Estimate] | None:
-    """Return the share of the gradients' bytes that is exchanged, and its error, over all ranks."""
+    """Return the share of gradient bytes that is exchanged, and the relative error of gradients."""
     ratios, errors = [], []
     for record in repeats.records:
-        ranks = [used for rank in record.ranks if (used := rank.notes.compression)]
+        ranks = [note for rank in record.ranks if (note := rank.notes.compression)]
         if len(ranks) < len(record.ranks):
             return None
         ratios.append(sum(r.sent_bytes for r in ranks) / sum(r.gradient_bytes for r in ranks))
-        of_ranks = [rank.relative_error for rank in ranks if rank.relative_error is not None]
-        errors.append(float(np.mean(of_ranks)) if len(of_ranks) == len(ranks) else None)
+        numbers = [rank.relative_error for rank in ranks if rank.relative_error is not None]
+        errors.append(float(np.mean(numbers)) if len(numbers) == len(ranks) else None)
     error = Estimate.of_shares([e for e in errors if e is not None]) if None not in errors else None
     return {"ratio": Estimate.of(ratios), **({"error": error} if error else {})}
 
@@ -132,21 +132,19 @@ def gradient_noise(repeats: Repeats) -> Estimate | None:
 
 
 def sent_bytes(repeats: Repeats) -> Estimate | None:
-    """Return the bytes that the device which sends most sends in a step."""
-    return _largest_of_ranks(
-        repeats,
-        lambda notes: (
-            sum(collective["sent"] for collective in notes.traffic.exchanged.values())
-            if notes.traffic
-            else None
-        ),
-    )
+    """Return the bytes sent per step, on the device that sends most."""
+
+    def sent(notes: RankNotes) -> float | None:
+        collectives = notes.traffic.exchanged.values() if notes.traffic else None
+        return None if collectives is None else sum(counts["sent"] for counts in collectives)
+
+    return _largest_of_ranks(repeats, sent)
 
 
 def _largest_of_ranks(
     repeats: Repeats, quantity: Callable[[RankNotes], float | None]
 ) -> Estimate | None:
-    """Return the largest number of any rank; None where a rank did not record it."""
+    """Return a quantity's largest value on any rank; None if a rank did not record it."""
     largest = []
     for record in repeats.records:
         numbers = [n for rank in record.ranks if (n := quantity(rank.notes)) is not None]
@@ -155,7 +153,7 @@ def _largest_of_ranks(
 
 
 def exposed_communication(repeats: Repeats) -> Estimate | None:
-    """Return the share of a step that waits for communication; None on a single rank."""
+    """Return the share of a step that is exposed communication; None on a single rank."""
     shares = []
     for record, window in zip(repeats.records, repeats.windows):
         ledger = build_ledger(record, window.first) if len(record.ranks) > 1 else None

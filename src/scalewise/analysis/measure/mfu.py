@@ -2,7 +2,7 @@
 
     MFU = operations of a sample × samples per second of a device / peak of the device
 
-The peak is the catalog's (by exact name) for the run's precision, without sparsity.
+The peak is from the catalog, by the device's exact name and the run's precision, without sparsity.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FLOPS_UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MF
 
 
 def flops_unit(rate: float) -> tuple[float, str]:
-    """Return the size and name of the largest unit that is not above a rate.
+    """Return the size and name of the unit in which to write a rate.
 
     >>> flops_unit(4.2e14), flops_unit(3.0)
     ((1000000000000.0, 'TFLOP/s'), (1000000.0, 'MFLOP/s'))
@@ -26,7 +26,7 @@ def flops_unit(rate: float) -> tuple[float, str]:
 
 
 def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str, Any]:
-    """Return a point's operations and MFU, by samples per second of one device (``per_device``)."""
+    """Return a point's fields of operations and MFU; ``per_device``: samples/s of one device."""
     outline = repeats[0].ranks[0].outline
     flops = outline.flops
     if not flops:
@@ -35,10 +35,10 @@ def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str,
         return {"mfu_unknown": doubt}
     rate = per_device * flops
     counted: dict[str, Any] = {"flops": flops, "flops_per_second": rate}
-    listed = peak_flops(device_name(repeats), repeats[0].spec.precision)
-    if isinstance(listed, Doubt):
-        return {**counted, "mfu_unknown": listed}
-    peak, source = listed
+    listed_peak = peak_flops(device_name(repeats), repeats[0].spec.precision)
+    if isinstance(listed_peak, Doubt):
+        return {**counted, "mfu_unknown": listed_peak}
+    peak, source = listed_peak
     return {**counted, "peak": peak, "peak_source": source, "mfu": rate * (1 / peak)}
 
 
@@ -49,7 +49,7 @@ def device_name(repeats: Sequence[RunRecord]) -> str | None:
 
 
 def peak_flops(device: str | None, precision: str) -> tuple[float, str] | Doubt:
-    """Return a device's peak operations per second in a precision, with its source.
+    """Return a device's peak operations per second in a precision, and its source; else the reason.
 
     >>> peak_flops("NVIDIA H200", "bf16")[0]
     989500000000000.0
@@ -61,7 +61,7 @@ def peak_flops(device: str | None, precision: str) -> tuple[float, str] | Doubt:
     row = device_by_reported_name(device) if device else None
     if row is None:
         return Doubt("unlisted device", {"device": device})
-    peak = row.peak.get(precision)
+    peak = row.peak.get(precision)  # Of a board; each of its dies is a device.
     if peak is None:
         return Doubt("unlisted precision", {"device": row.name, "precision": precision})
     return float(peak / row.dies), f"{row.name} in {precision}: {row.source}"

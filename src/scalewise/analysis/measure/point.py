@@ -1,5 +1,5 @@
-"""A point of a scaling curve: every metric of one number of devices, declared once as a field with
-its key in JSON and CSV, its function of the repeats, and its columns in `measure`.
+"""A point of a scaling curve: all metrics of one number of devices. Each is declared once, as a
+field: its name (the key in JSON and CSV), its function of the repeats, its columns in `measure`.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from scalewise.analysis.measure.metrics import Repeats
 from scalewise.analysis.measure.mfu import device_name, point_flops
 
 MIB = 1 / 2**20
-"""Bytes to MiB."""
+"""The factor from bytes to MiB."""
 TableName = Literal["scaling", "time", "work", "memory", "quality"]
 
 
@@ -26,11 +26,11 @@ class Column:
     table: TableName
     format: Literal["number", "share", "count", "text"] = "number"
     scale: float = 1.0
-    """Multiplies the number."""
+    """The factor from the metric's unit to the column's."""
     part: str | None = None
-    """The key, where the metric is a mapping."""
+    """The key to show, if the metric is a mapping."""
     spread: bool = False
-    """Whether a column with the half-width of the interval follows."""
+    """Whether a second column shows the half-width of the interval."""
 
 
 def metric(
@@ -64,7 +64,7 @@ class Point:
     mfu: Estimate | None = None
     """The share of the peak that the model's operations reach."""
     mfu_unknown: Doubt | None = None
-    """The reason why MFU is not known."""
+    """The reason why MFU is unknown."""
     time: Estimate | None = metric(metrics.complete_time)
     """Seconds of the complete job."""
     epoch_time: Estimate | None = metric(metrics.epoch_time)
@@ -77,7 +77,7 @@ class Point:
     energy: Estimate | None = None
     """Joules of the devices that computed, over the complete time."""
     energy_covers: str | None = None
-    """What it includes: ``accelerators`` without their hosts, or the hosts' ``processors``."""
+    """What energy includes: ``accelerators`` without hosts, or the hosts' ``processors``."""
     energy_hosts: Estimate | None = None
     """Joules of the hosts' processors."""
     power: Estimate | None = None
@@ -135,7 +135,7 @@ class Point:
     speedup_time: Estimate | None = None
     """By complete time, where the work is equal."""
     speedup_epoch: Estimate | None = None
-    """By epoch time."""
+    """By epoch time, where the work is equal."""
     efficiency: Estimate | None = None
     """Speedup over growth in devices: by throughput, or by time where only times are known."""
     gain: Estimate | None = None
@@ -161,10 +161,10 @@ class Point:
     warnings: tuple[str | Doubt, ...] = ()
 
     @property
-    def named(self) -> str:
+    def device_label(self) -> str:
         """The number and kind of the devices.
 
-        >>> Point(devices=4, device_name="NVIDIA H200").named
+        >>> Point(devices=4, device_name="NVIDIA H200").device_label
         '4 x NVIDIA H200'
         """
         return f"{self.devices} x {self.device_name or 'an unknown device'}"

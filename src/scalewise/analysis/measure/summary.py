@@ -19,15 +19,15 @@ from scalewise.record.schema import EARLIER
 from scalewise.spec import StudySpec
 
 SAME_BATCH_TOLERANCE = 0.05
-"""The share by which a batch may miss weak or strong scaling: an epoch's last one is smaller."""
+"""How far a global batch may deviate from exactly weak or strong scaling, as a share."""
 
 
 def scaling_curves(
     study: StudySpec, records: Iterable[RunRecord], nodes: NodeSamples | None = None
 ) -> list[ScalingCurve]:
-    """Return the study's curves; energy is unknown without ``nodes``, samples by run folder."""
+    """Return the study's curves; ``nodes``: node samples by run folder, needed for energy."""
     by_curve: dict[str, list[RunRecord]] = {}
-    for record in records:
+    for record in records:  # As text, because 1 == True == 1.0 would mix curves.
         by_curve.setdefault(repr(study.where(record.spec)), []).append(record)
     if not by_curve:
         raise NotEnoughData(
@@ -48,7 +48,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
     smallest = min(run.topology.world for run in study.runs())
     if points[0].devices > smallest:
         doubts.append(Doubt("baseline missing", {"missing": smallest, "used": points[0].devices}))
-    # A full node is known only where several nodes were used.
+    # The devices of a full node are known only if several nodes were used.
     full_nodes = [run.spec.topology.devices for run in ordered if run.spec.topology.nodes > 1]
     curve = ScalingCurve(
         study=study.name,
@@ -65,14 +65,14 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
 
 
 def _work_text(records: Sequence[RunRecord]) -> str:
-    """Return a text of what each run of a curve does in total."""
+    """Return as text what each run of a curve does in total."""
     spec = records[0].spec
     if spec.program:
         limit = spec.stop_after or inf
-        ended = [record.ranks[0].outline.steps < limit for record in records]
-        if all(ended):  # By itself, before the step at which it would have been stopped.
+        ended_early = [record.ranks[0].outline.steps < limit for record in records]
+        if all(ended_early):  # Each program ended before it would have been stopped.
             return "the whole program"
-        at_most = "at most " if any(ended) else ""
+        at_most = "at most " if any(ended_early) else ""
         return f"{at_most}{spec.stop_after} steps of the program"
     if spec.epochs:
         return f"{spec.epochs} epoch{'s' if spec.epochs > 1 else ''} over the same data"
@@ -82,7 +82,7 @@ def _work_text(records: Sequence[RunRecord]) -> str:
 
 
 def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
-    """Return the settings in which two curves must agree to be comparable."""
+    """Return the settings that must be equal in two comparable curves."""
     spec, device = record.spec, record.ranks[0].notes.device
     if spec.program:
         return {"program": " ".join(spec.program), "threads": spec.threads, "device": device}
@@ -98,8 +98,8 @@ def _observed_scaling(points: Sequence[Point]) -> str | None:
         return None
     first_batch = sizes[0][1]
     for rule, power in (("weak", 1), ("strong", 0)):
-        misses = [abs(batch / first_batch / growth**power - 1) for growth, batch in sizes]
-        if max(misses) <= SAME_BATCH_TOLERANCE:
+        deviations = [abs(batch / first_batch / growth**power - 1) for growth, batch in sizes]
+        if max(deviations) <= SAME_BATCH_TOLERANCE:
             return rule
     return None
 
@@ -110,8 +110,8 @@ def _point(repeats: Repeats) -> Point:
     if not all(window.samples > 0 for window in repeats.windows):
         if not spec.program:
             raise NotEnoughData(
-                f"no sample of {spec.data} counts: their files cannot be read",
-                hint="`scalewise data check` names every one, and what is wrong with it",
+                f"no file of {spec.data} can be read, so no sample was counted",
+                hint="`scalewise data check` names each file and what is wrong with it",
             )
         raise NotEnoughData(
             f"the batch size of {spec.program[0]} could not be observed",
@@ -132,10 +132,10 @@ def _doubts(repeats: Repeats) -> Iterator[Doubt]:
         yield Doubt("rehearsed", {"nodes": nodes, "hosts": hosts})
     for record in records:
         if step := record.ranks[0].notes.resumed:
-            # With a span of the earlier attempts, the complete time includes them.
+            # With a span of the earlier attempts, times include them; the rate never does.
             rate_only = EARLIER in lifetime_parts(record)
             yield Doubt("resumed", {"step": step, "rate_only": rate_only})
-    # In one doubt, because repeats read the same files.
+    # One doubt for all repeats, because they read the same files.
     skipped = [f for record in records for rank in record.ranks if (f := rank.notes.skipped_files)]
     if any(files.paths for files in skipped):
         yield Doubt("skipped files", {"by_rank": skipped})

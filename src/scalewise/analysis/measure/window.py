@@ -1,6 +1,6 @@
 """The steady part of one run (training without warm-up), and the parts of its lifetime.
 
-A stretch is training without interruption, given by one ``train`` span of each rank.
+A stretch is training without interruption: one ``train`` span of each rank.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from scalewise.record.schema import (
 )
 
 MIN_STEADY_STEPS = 20
-"""With fewer steps, a rate is uncertain and carries a warning."""
+"""With fewer steady steps, the rate is uncertain and gets a warning."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Window:
     """The steady part of a run: what was done in it, and how long it took."""
 
     samples: int
-    """Of all ranks."""
+    """Samples of all ranks."""
     seconds: float
     step_seconds: NDArray[np.float64]
-    """Of the steps that were recorded one by one, averaged over ranks."""
+    """Seconds of each step that was recorded separately, averaged over ranks."""
     first: int
     """The index of its first step."""
     steps: int
     """Optimizer steps in it, on each rank."""
     left_out: str
-    """Text: what was excluded as warm-up."""
+    """What was excluded as warm-up, as text: ``first epoch``."""
 
     @property
     def throughput(self) -> float:
@@ -47,8 +47,8 @@ class Window:
 
 
 def steady_window(record: RunRecord) -> Window:
-    """Return the steady part of a run: all epochs but the first. A single epoch counts from the end
-    of its warm-up, or of the step in which traffic was counted if that is later.
+    """Return the steady part of a run: all epochs except the first. A single epoch counts from the
+    end of its warm-up, or of the step in which traffic was counted if that is later.
     """
     if record.ranks[0].notes.watched:  # A user's program, not a built-in workload.
         return _watched_window(record)
@@ -56,13 +56,14 @@ def steady_window(record: RunRecord) -> Window:
     if not epochs:
         raise NotEnoughData(
             f"{record.folder} was resumed after its last step: no step was left to measure",
-            hint="ask for more steps than its checkpoint has, or leave resume out"
+            hint="request more steps than its checkpoint has, or leave resume out"
             if record.spec.resume
             else "repeat it with `again`",
         )
     per_epoch = record.ranks[0].outline.steps
     # A resumed epoch has fewer steps than others; a span without a count is a complete epoch.
-    first_steps = sum(per_epoch if s[0].steps is None else s[0].steps for s in epochs[0])
+    counts = (spans[0].steps for spans in epochs[0])
+    first_steps = sum(per_epoch if count is None else count for count in counts)
     stretches = [spans for epoch in epochs[1:] or epochs for spans in epoch]
     window = Window(
         samples=sum(span.samples for spans in stretches for span in spans),
@@ -77,18 +78,18 @@ def steady_window(record: RunRecord) -> Window:
 
 def _after_warmup(record: RunRecord, epoch_window: Window, first_spans: tuple[Span, ...]) -> Window:
     """Return a single epoch's window without its warm-up; ``first_spans`` is its first stretch."""
-    series = _step_seconds(record, 0)
+    step_seconds = _step_seconds(record, 0)
     # Counting traffic slows its step down, so the window begins after it.
     traffic = record.ranks[0].notes.traffic
     traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
-    dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
+    dropped = max(count_warmup_steps(step_seconds), min(traffic_steps, len(step_seconds) // 2))
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
     begin = min(span.start + seconds for span, seconds in zip(first_spans, warmup, strict=True))
     warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
         samples=epoch_window.samples - warmup_samples,
         seconds=epoch_window.seconds - (begin - min(span.start for span in first_spans)),
-        step_seconds=series[dropped:],
+        step_seconds=step_seconds[dropped:],
         first=dropped,
         steps=epoch_window.steps - dropped,
         left_out=_first_steps_text(dropped),
@@ -100,20 +101,21 @@ def _watched_window(record: RunRecord) -> Window:
     steps = [rank.steps for rank in record.ranks]
     traced = [rank.traced for rank in record.ranks if rank.traced is not None]
     step_count = min(rank.outline.steps for rank in record.ranks)
+    # Of a long run, only some steps are recorded separately.
     recorded = min(int((columns.index < step_count).sum()) for columns in steps)
     if not step_count or not recorded or any(columns.at is None for columns in steps):
         raise NotEnoughData(
             f"{record.folder} holds no step that all ranks took", hint="see its log.txt"
         )
-    series = np.asarray(np.mean([columns.seconds[:recorded] for columns in steps], axis=0))
-    dropped = count_warmup_steps(series)
+    step_seconds = np.asarray(np.mean([columns.seconds[:recorded] for columns in steps], axis=0))
+    dropped = count_warmup_steps(step_seconds)
     excluded = sum(int(columns.samples[:dropped].sum()) for columns in steps)
     excluded += sum(int(columns.samples.sum()) for columns in traced)
     steady_steps = step_count - dropped - max((len(columns.index) for columns in traced), default=0)
     return Window(
         samples=sum(rank.outline.seen for rank in record.ranks) - excluded,
         seconds=_watched_seconds(record, dropped, recorded, steady_steps),
-        step_seconds=series[dropped:],
+        step_seconds=step_seconds[dropped:],
         first=int(steps[0].index[dropped]),
         steps=steady_steps,
         left_out=_first_steps_text(dropped),
@@ -137,11 +139,11 @@ def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_step
 
 
 def training_interval(record: RunRecord) -> tuple[float, float] | None:
-    """Return when the first rank began to train, and when the last one ended."""
-    trains = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
-    if not trains:
+    """Return when the first rank began to train and when the last one ended; None if none did."""
+    spans = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
+    if not spans:
         return None
-    return min(span.start for span in trains), max(span.end for span in trains)
+    return min(span.start for span in spans), max(span.end for span in spans)
 
 
 def _first_steps_text(count: int) -> str:
@@ -152,7 +154,7 @@ def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
     """Return how many steps at the start are slower than the later ones, at most half of all.
 
     Change-point search: splits the logarithms of the first thousand step times where two means fit
-    much better than one (least squares, with a penalty for trying every position).
+    much better than one (least squares), and repeats this on the later part.
 
     >>> count_warmup_steps(np.array([9.0] * 3 + [1.0, 1.1] * 20))
     3
@@ -172,18 +174,19 @@ def _find_drop(logs: NDArray[np.float64], max_split: int) -> int:
     if count < 4 or max_split < 1:
         return 0
     splits = np.arange(1, max_split + 1)
-    after = count - splits
+    after = count - splits  # Steps after each split.
     sums, squares = np.cumsum(logs), np.cumsum(logs**2)
     error_before = squares[splits - 1] - sums[splits - 1] ** 2 / splits
     error_after = (squares[-1] - squares[splits - 1]) - (sums[-1] - sums[splits - 1]) ** 2 / after
     error_unsplit = max(squares[-1] - sums[-1] ** 2 / count, 0.0)
-    floor = 1e-12 * count  # Steps that are all alike have no error to divide by.
+    floor = 1e-12 * count  # Avoids 0 / 0 where all steps are equal.
     best = int(np.argmin(error_before + error_after))
     error_split = max(error_before[best] + error_after[best], 0.0)
     gain = count * np.log((error_unsplit + floor) / (error_split + floor))
     split = int(splits[best])
-    slower = sums[split - 1] / split > (sums[-1] - sums[split - 1]) / after[best]
-    return split if slower and gain > 4 * np.log(count) else 0
+    is_slower = sums[split - 1] / split > (sums[-1] - sums[split - 1]) / after[best]
+    penalty = 4 * np.log(count)  # For trying every position.
+    return split if is_slower and gain > penalty else 0
 
 
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
@@ -193,8 +196,8 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
     """
     if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
-    pieces = []
-    # A rank that started only in a later attempt has no span of the earlier ones, or a shorter one.
+    pieces = []  # (start, end, name)
+    # A rank that started only in a later attempt has a shorter span of the earlier ones, or none.
     if earlier := [span for rank in record.ranks for span in rank.spans if span.name == EARLIER]:
         pieces.append((min(s.start for s in earlier), max(s.end for s in earlier), EARLIER))
     names = dict.fromkeys(span.name for span in record.ranks[0].spans if span.name != EARLIER)
@@ -202,12 +205,12 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
         for spans in _spans_of_all_ranks(record, name):
             pieces.append((min(s.start for s in spans), max(s.end for s in spans), name))
     parts: dict[str, float] = {}
-    reached = record.started
+    reached = record.started  # The time up to which all pieces are counted.
     for start, end, name in sorted(pieces):
         end = min(end, record.ended)
         parts[name] = parts.get(name, 0.0) + max(0.0, end - max(start, reached))
         reached = max(reached, end)
-    # The time from the last rank's last record to the launcher's record is shutdown too.
+    # The time from the last rank's last record to the end of the launcher is shutdown too.
     if SHUTDOWN in parts:
         parts[SHUTDOWN] += max(0.0, record.ended - reached)
     parts[UNEXPLAINED] = record.ended - record.started - sum(parts.values())
@@ -215,6 +218,7 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
 
 
 def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
+    """Return ``lifetime_parts`` of a watched program, whose ranks may be in different parts."""
     spans = [span for rank in record.ranks for span in rank.spans]
     seconds: dict[str, float] = {}
     intervals: list[tuple[float, float]] = []
@@ -223,7 +227,7 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
         intervals += [(span.start, span.end) for span in spans if span.name == name]
         covered_with_name = total_length(intersect(intervals, [(record.started, record.ended)]))
         seconds[name], covered = covered_with_name - covered, covered_with_name
-    # The time from the last rank's last record to the launcher's record is shutdown too.
+    # The time from the last rank's last record to the end of the launcher is shutdown too.
     exiting = max(0.0, record.ended - max(span.end for span in spans))
     parts = {name: seconds[name] for name in in_order_of_life(seconds) if seconds[name]}
     parts[SHUTDOWN] = parts.get(SHUTDOWN, 0.0) + exiting
@@ -232,7 +236,7 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
 
 
 def epoch_seconds(record: RunRecord) -> list[float]:
-    """Return each epoch's seconds of training; empty if the run is resumed or a number of steps."""
+    """Return the seconds of training in each epoch; empty if resumed or without epochs."""
     if record.spec.epochs is None or record.ranks[0].notes.resumed:
         return []
     return [sum(_duration(spans) for spans in epoch) for epoch in _epochs(record)]
@@ -247,7 +251,7 @@ def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
 
 
 def _spans_of_all_ranks(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
-    """Return the spans of this name: for each occurrence, those of all ranks."""
+    """Return the spans of this name: for each occurrence, a tuple with one span per rank."""
     by_rank = [[span for span in rank.spans if span.name == name] for rank in record.ranks]
     return list(zip(*by_rank))
 
@@ -257,7 +261,7 @@ def _duration(spans: tuple[Span, ...]) -> float:
 
 
 def _step_seconds(record: RunRecord, first: int) -> NDArray[np.float64]:
-    """Return the mean seconds of steps from ``first`` on, of ranks with rank 0's step indices."""
+    """Return the seconds of steps from ``first`` on: means over ranks with the steps of rank 0."""
     index = record.ranks[0].steps.index
     matching = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
     return np.asarray(np.mean([steps.seconds[index >= first] for steps in matching], axis=0))

@@ -71,7 +71,7 @@ def acceleration_lines(curves: Sequence[ScalingCurve]) -> list[str]:
     """Return how much faster one kind of device is than another, and the threads of a CPU."""
     faster = [point for curve in curves for point in curve.points if point.acceleration]
     lines = [
-        f"acceleration {format_rounded(point.acceleration.value)} x: {point.named} against "
+        f"acceleration {format_rounded(point.acceleration.value)} x: {point.device_label} against "
         f"{point.accelerated_from}, by throughput"
         for point in faster
         if point.acceleration
@@ -80,7 +80,7 @@ def acceleration_lines(curves: Sequence[ScalingCurve]) -> list[str]:
     threads = {
         curve.conditions.get("threads")
         for curve in curves
-        if any(p.device_name == "cpu" and p.named in baselines for p in curve.points)
+        if any(p.device_name == "cpu" and p.device_label in baselines for p in curve.points)
     }
     lines += [f"the CPU used {format_count(count, 'thread')}" for count in threads if count]
     return lines

@@ -1,5 +1,6 @@
-"""Guards: checks that notice what silently ruins scaling. Each is a decorated function in
-``correctness`` or ``tuning``, run in that order; ``scalewise.watch`` records the facts.
+"""Guards: checks for faults that silently ruin training or scaling. Each is a decorated function
+in ``correctness`` or ``tuning``, and its docstring names the fault. They run in that order, on
+facts that ``scalewise.watch`` records.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,6 @@ def run_guards(records: Sequence[RunRecord]) -> tuple[Finding, ...] | None:
 
 
 def correctness_faults(records: Sequence[RunRecord]) -> tuple[Finding, ...]:
-    """Return the findings that make the training of these runs incorrect, without questions."""
+    """Return the findings that make training incorrect, without those that may be intended."""
     findings = run_guards(records) or ()
     return tuple(fault for fault in findings if fault.kind == "correct" and not fault.question)

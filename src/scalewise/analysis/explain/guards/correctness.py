@@ -1,4 +1,4 @@
-"""Guards of correctness: what makes several devices learn something else than one."""
+"""Guards of correctness: faults by which several devices learn something else than one device."""
 
 from collections import Counter
 from math import isclose
@@ -9,7 +9,7 @@ from scalewise.record import batch_sharing, replicas
 MIN_BATCH_GROWTH = 1.5
 """The factor from which a global batch counts as grown."""
 SAME_RATE_TOLERANCE = 0.1
-"""Learning rates within this share count as equal; scaling rules make them differ by more."""
+"""Learning rates that differ by less count as equal; scaling rules make them differ by more."""
 SQUARE_ROOT_OPTIMIZERS = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
 """Optimizers whose learning rate grows with the square root of the batch."""
 
@@ -39,10 +39,10 @@ def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     split = any(facts.split for facts in run.facts)
     if run.ranks < 2 or split or replicas.unsynchronised(run.facts):
         return None
-    first_batches = [batches for facts in run.facts if (batches := batch_sharing.batches(facts))]
-    if not first_batches:
+    digests_by_rank = [batches for facts in run.facts if (batches := batch_sharing.batches(facts))]
+    if not digests_by_rank:
         return None
-    batches, count = Counter(first_batches).most_common(1)[0]
+    batches, count = Counter(digests_by_rank).most_common(1)[0]
     if count < 2:
         return None
     return (
@@ -71,12 +71,12 @@ def _drift_text(drift: replicas.Drift) -> str:
 @guard("step counts", "correct")
 def step_counts(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks that take different numbers of steps."""
-    fewest, largest = min(run.steps), max(run.steps)
-    if fewest == largest:
+    fewest, highest = min(run.steps), max(run.steps)
+    if fewest == highest:
         return None
     return (
         f"The ranks take different numbers of steps: rank {run.steps.index(fewest)} took {fewest}, "
-        f"rank {run.steps.index(largest)} took {largest}.",
+        f"rank {run.steps.index(highest)} took {highest}.",
         "Give all ranks equally many batches, with a DistributedSampler or `drop_last=True`.",
     )
 
@@ -98,23 +98,24 @@ def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
 def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
     """A learning rate that stays the same while the global batch grows."""
     comparable = [r for r in (*run.smaller, run) if r.comparable_rate is not None]
+    # The last run is the checked one, the first is the baseline.
     if not comparable or comparable[-1] is not run or not comparable[0].global_batch:
         return None
     baseline, rate = comparable[0], run.first.first_rate or 0.0
     growth = run.global_batch / baseline.global_batch
-    # A schedule that falls in every step is a little lower when it is first read.
+    # With tolerance: a decaying schedule has lowered the rate a little before it is first read.
     highest, base_highest = run.first.highest_rate or rate, baseline.first.highest_rate or rate
     same_rate = isclose(highest, base_highest, rel_tol=SAME_RATE_TOLERANCE)
     if growth < MIN_BATCH_GROWTH or baseline.first.first_rate != rate or not same_rate:
         return None
     optimizer = run.first.optimizer or ""
     if any(name in optimizer.lower() for name in SQUARE_ROOT_OPTIMIZERS):
-        rule, scaled = "with the square root of it", rate * growth**0.5
+        rule, scaled_rate = "with the square root of it", rate * growth**0.5
     else:
-        rule, scaled = "in proportion", rate * growth
+        rule, scaled_rate = "in proportion", rate * growth
     return (
         f"The learning rate is {rate:g} on {baseline.devices} and on {run.devices} devices, "
         f"while the global batch grew from {baseline.global_batch} to {run.global_batch}.",
         f"Is that your recipe? With {optimizer or 'this optimizer'} it often grows {rule}, "
-        f"here to {scaled:.3g}, after a warm-up; or keep the global batch.",
+        f"here to {scaled_rate:.3g}, after a warm-up; or keep the global batch.",
     )

@@ -14,19 +14,19 @@ from scalewise.record.read import RunRecord
 from scalewise.record.schema import ProgramFacts
 
 GuardKind = Literal["correct", "tune"]
-"""``correct``: is the training right? ``tune``: better fixed before paying for more devices."""
+"""``correct``: training is wrong. ``tune``: training is slow; fix it before using more devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that silently ruins scaling, found in a run."""
+    """A fault that silently ruins training or scaling, found in a run."""
 
     name: str
     kind: GuardKind
     says: str
     """What was found, with its number."""
     hint: str
-    """What to type or to change."""
+    """How to fix it."""
     devices: int | None = None
     """The smallest number of devices on which it was found."""
     question: bool = False
@@ -45,7 +45,7 @@ class WatchedRun:
 
     record: RunRecord
     facts: tuple[ProgramFacts, ...]
-    """Of each rank."""
+    """The facts of each rank."""
     smaller: tuple["WatchedRun", ...] = ()
     """The runs before it in the curve, fewest devices first."""
 
@@ -56,7 +56,7 @@ class WatchedRun:
 
     @property
     def devices(self) -> int:
-        """The devices that were asked for."""
+        """The requested number of devices."""
         return self.record.spec.topology.world
 
     @property
@@ -77,9 +77,9 @@ class WatchedRun:
 
     @property
     def comparable_rate(self) -> float | None:
-        """The first learning rate, if samples that several ranks may share were counted once."""
-        once = self.record.spec.samples_per_step or not batch_sharing.unclear(self.facts)
-        return self.first.first_rate if once else None
+        """The first learning rate; None if ranks may share samples: global batches are unclear."""
+        counted_once = self.record.spec.samples_per_step or not batch_sharing.unclear(self.facts)
+        return self.first.first_rate if counted_once else None
 
     @cached_property
     def window(self) -> Window:
@@ -103,13 +103,13 @@ def watched_runs(records: Sequence[RunRecord]) -> list[WatchedRun]:
     runs: list[WatchedRun] = []
     for record in sorted(records, key=lambda record: record.spec.topology.world):
         facts = tuple(rank.notes.facts for rank in record.ranks)
-        if facts and ProgramFacts() not in facts:
+        if facts and ProgramFacts() not in facts:  # The default: no facts were recorded.
             runs.append(WatchedRun(record, facts, tuple(runs)))
     return runs
 
 
 Check = Callable[[WatchedRun], tuple[str, str] | None]
-"""Returns the sentence and the hint, or None where all is well."""
+"""Returns what was found and a hint, or None if the run does not have this fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +123,14 @@ class Guard:
     """Whether what it finds may be intended."""
 
     def first_finding(self, runs: Sequence[WatchedRun]) -> Finding | None:
-        """Return the finding of the first run that has this problem."""
+        """Return the finding in the first run that has this fault."""
         for run in runs:
-            if problem := self.check(run):
-                says, hint = problem
+            if result := self.check(run):
+                says, hint = result
                 return Finding(self.name, self.kind, says, hint, run.devices, self.question)
         return None
 
 
 def guard(name: str, kind: GuardKind, *, question: bool = False) -> Callable[[Check], Guard]:
-    """Declare the decorated check as a guard."""
+    """Decorate a check function: replace it with its guard."""
     return lambda check: Guard(name, kind, check, question)

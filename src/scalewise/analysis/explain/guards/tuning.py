@@ -3,17 +3,17 @@
 from collections import Counter
 
 from scalewise.analysis.explain.guards.guard import WatchedRun, guard
-from scalewise.analysis.number_format import format_seconds
+from scalewise.analysis.number_format import format_count, format_seconds
 from scalewise.record.schema import HostWaits
 
 MIN_CORES_PER_THREAD = 4
-"""Cores per thread from which cores are idle."""
+"""With at least this many cores per thread, cores count as unused."""
 MIN_INPUT_SHARE = 0.05
-"""The share of a step from which waiting for input justifies workers."""
+"""Waiting for input is reported from this share of a step on."""
 MIN_CAPABILITY = 8
-"""The compute capability from which a device has TF32 and bf16."""
+"""The first major compute capability with TF32 and bf16."""
 MIN_STEPS = 10
-"""With fewer steps, a repeated call cannot be distinguished from a single one."""
+"""With fewer steps, calls in every step cannot be distinguished from occasional ones."""
 
 
 @guard("DataParallel", "tune")
@@ -47,19 +47,19 @@ def shared_device(run: WatchedRun) -> tuple[str, str] | None:
 @guard("threads", "tune")
 def threads(run: WatchedRun) -> tuple[str, str] | None:
     """Cores that no thread uses, on a run without accelerator."""
-    used = run.record.ranks[0].notes.threads
+    thread_count = run.record.ranks[0].notes.threads
     cores = run.first.cores
-    if run.first.accelerator is not None or not used or not cores:
+    if run.first.accelerator is not None or not thread_count or not cores:
         return None
-    sharing = sum(
+    ranks_on_cores = sum(
         rank.host == run.record.ranks[0].host and facts.core_set == run.first.core_set
         for rank, facts in zip(run.record.ranks, run.facts, strict=True)
     )
-    per_rank = cores // sharing
-    if per_rank < MIN_CORES_PER_THREAD * used:
+    per_rank = cores // ranks_on_cores
+    if per_rank < MIN_CORES_PER_THREAD * thread_count:
         return None
     return (
-        f"Each rank computes with {used} thread{'s' if used > 1 else ''}, and there are {per_rank} "
+        f"Each rank computes with {format_count(thread_count, 'thread')}, and there are {per_rank} "
         "cores for each rank.",
         f"Set `threads = {per_rank}` in a study file, or call `torch.set_num_threads({per_rank})`.",
     )
@@ -94,7 +94,7 @@ def pinned_memory(run: WatchedRun) -> tuple[str, str] | None:
 def host_waits(run: WatchedRun) -> tuple[str, str] | None:
     """A host that waits for the device in every step."""
     waits = run.first.host_waits or HostWaits()
-    steps = waits.last_step - waits.first_step
+    steps = waits.last_step - waits.first_step  # Waits are counted in a few early steps.
     if steps < 1 or waits.count < steps:
         return None
     where = f", mostly in {waits.line}" if waits.line else ""
@@ -107,7 +107,7 @@ def host_waits(run: WatchedRun) -> tuple[str, str] | None:
 
 @guard("empty cache", "tune")
 def empty_cache(run: WatchedRun) -> tuple[str, str] | None:
-    """An allocator cache that is emptied in every second step or more."""
+    """An allocator cache that is emptied at least in every second step."""
     emptied, steps = run.first.emptied_caches or 0, run.steps[0]
     if steps < MIN_STEPS or 2 * emptied < steps:
         return None
@@ -133,7 +133,7 @@ def unused_parameters(run: WatchedRun) -> tuple[str, str] | None:
 
 @guard("precision", "tune")
 def precision(run: WatchedRun) -> tuple[str, str] | None:
-    """Matrix products in full fp32 on a device that has faster ones."""
+    """Matrix products in full fp32 on a device that has faster formats."""
     facts = run.first
     capability = facts.capability
     if not capability or capability[0] < MIN_CAPABILITY or facts.dtype != "float32":
