@@ -116,10 +116,10 @@ def explain(
 
 def _usage(record: RunRecord, samples: Sequence[NodeRecord] | None) -> Usage | None:
     """Return how devices and hosts were used while a run trained."""
-    trained = training_interval(record)
-    if not samples or not trained:
+    interval = training_interval(record)
+    if not samples or not interval:
         return None
-    return Usage(device_utilisations(samples, *trained), host_utilisations(samples, *trained))
+    return Usage(device_utilisations(samples, *interval), host_utilisations(samples, *interval))
 
 
 def _clock_doubts(usage: Usage | None) -> list[Doubt]:
@@ -145,7 +145,7 @@ class CauseTimes:
     """What each cause adds to the step of a point, compared with the baseline."""
 
     chains: Sequence[Chain] = ()
-    """Of the point's runs, one each; empty if a run of the point or of the baseline has none."""
+    """The chain of each run of the point; empty if a run, also of the baseline, has none."""
     ideal: float | None = None
     """Seconds of a step that only computes, as fast per sample as the baseline."""
     factors: ByCause = field(default_factory=lambda: dict.fromkeys(CAUSES))
@@ -164,7 +164,7 @@ class CauseTimes:
         return all(chain.transfer_known for chain in self.chains)
 
     def largest(self, step: float) -> str | None:
-        """Return the cause that adds the most seconds to a step; None if it adds too few."""
+        """Return the cause that adds most to a step; None if less than ``MIN_CAUSE_SHARE``."""
         added = {cause: self.seconds[cause] or 0.0 for cause in CAUSES}
         cause = max(CAUSES, key=lambda name: added[name])
         return cause if self.chains and added[cause] >= MIN_CAUSE_SHARE * step else None
