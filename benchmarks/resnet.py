@@ -109,7 +109,7 @@ def ours(name: str, data: str, edge: int, batch: int, device: torch.device):
         }
     )  # fmt: skip
     source = Source.of_run(spec)
-    training = TorchSession(spec, load(source, spec).near(device, source), device)
+    training = TorchSession(spec, load(source, spec).placed(device, source), device)
     training.compile()
     training.begin(0)
 

@@ -188,14 +188,14 @@ def a_script(path: Path) -> bytes:
         ),
         (lambda path: saved({"w": Call(eval, f"open('{path}.marker','w')")}, path), r"eval is not"),
         (lambda path: saved({"w": Call(torch.hub.load, path)}, path), r"torch\.hub\.load is not"),
-        (lambda path: pickle.dumps(Call(os.system, f"touch {path}.marker")), "does not begin as"),
+        (lambda path: pickle.dumps(Call(os.system, f"touch {path}.marker")), "does not begin like"),
         (lambda path: saved(torch.nn.Linear(2, 2), path), r"torch\.nn.*Linear is not allowed"),
         (lambda path: saved([torch.zeros(1)], path), "a list is not a table of tensors"),
         (lambda path: saved({"w": [1]}, path), "it is not a table of tensors"),
         (lambda path: saved({"w": torch.zeros(9)}, path)[:-200], "cannot be read: "),
-        (a_tar, "does not begin as files of torch.save do"),
+        (a_tar, "does not begin like a file that torch.save writes"),
         (a_script, "a TorchScript archive, which holds code"),
-        (lambda path: b"", "does not begin as"),
+        (lambda path: b"", "does not begin like"),
     ],
 )
 def test_weights_that_are_more_than_tensors_are_refused(make, says, tmp_path):

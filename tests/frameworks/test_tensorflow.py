@@ -237,7 +237,7 @@ def test_options_that_no_model_can_have_are_refused_before_anything_starts(tmp_p
 
 OWN_STEP = """
 import keras
-from scalewise.probe.tensorflow.callback import steps_as_keras
+from scalewise.probe.tensorflow.callback import uses_keras_train_step
 
 class Mine(keras.Sequential):
     def train_step(self, data):
@@ -245,8 +245,8 @@ class Mine(keras.Sequential):
 
 patched = keras.Sequential()
 patched.train_step = lambda data: {}
-assert steps_as_keras(keras.Sequential())
-assert not steps_as_keras(Mine()) and not steps_as_keras(patched)
+assert uses_keras_train_step(keras.Sequential())
+assert not uses_keras_train_step(Mine()) and not uses_keras_train_step(patched)
 """
 
 

@@ -32,7 +32,7 @@ def train(run: dict[str, Any]) -> dict[str, Any]:
     after = list(training._model.parameters())
     training.close()
     told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, (samples, training.left_out()))
+    dist.all_gather_object(told, (samples, training.unreadable_files()))
     return {
         "losses": losses,
         "samples": [each for each, _ in told],

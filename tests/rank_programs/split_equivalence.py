@@ -189,7 +189,7 @@ def alone(
     order, losses = iter(Shards(len(data.train), spec, 0)), []
     for _ in range(STEPS):
         inputs, labels = data.train.batch(torch.from_numpy(next(order)), 0)
-        output = net(data.preprocessing.on(torch.device("cpu"))(inputs))
+        output = net(data.preprocessing.build(torch.device("cpu"))(inputs))
         loss = cross_entropy(output.flatten(0, -2), labels.flatten())
         loss.backward()
         if clip is not None:

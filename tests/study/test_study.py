@@ -138,7 +138,7 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(tmp_path):
         (
             {"framework": "torch", "workload": "mlp", "parallelism": {"shard": 2},
              "topologies": ["1x2"]},
-            "shards nothing",
+            "does not shard, but",
         ),
         ({"launcher": {"name": "slurmm"}}, "slurmm"),
         ({"launcher": {"patients": 3}}, "patients"),

@@ -81,16 +81,16 @@ class Fit:
 
     def epoch(self, validate=True, between=None) -> None:
         self.seen = 0
-        self.steps.begin()
+        self.steps.begin_epoch()
         self.time += 0.1
         end = len(self.sizes) + (0 if self.of else self.together)
         for first in range(0, end, self.together):
-            self.steps.execute(Execution(first, self.together, self.of, self.per_step))
+            self.steps.begin_execution(Execution(first, self.together, self.of, self.per_step))
             batch = self.sizes[first : first + self.together]
             self.time += len(batch)
             self.seen, self.updates = self.seen + sum(batch), self.updates + len(batch)
             if batch:
-                self.steps.executed(first + self.together - 1)
+                self.steps.report_end(first + self.together - 1)
             if between and first == 0:
                 between(self)
         self.time += 0.1
@@ -98,7 +98,7 @@ class Fit:
             self.steps.pause()
             self.time, self.seen = self.time + 5, 999
             self.steps.resume("validate")
-        self.steps.end()
+        self.steps.end_execution()
 
 
 def fitted(epochs=2, **settings) -> Notebook:

@@ -45,7 +45,7 @@ def test_an_image_folder_is_seen_by_its_classes(folder):
     assert images.shape == (2, 20, 20, 3) and images.dtype == torch.uint8
     assert labels.tolist() == [0, 1]
     assert np.array_equal(images[1].numpy(), synthetic_image(0, 1, 3, 20))
-    seen = data.preprocessing.on(CPU)(images)
+    seen = data.preprocessing.build(CPU)(images)
     expected = (images[0, :, :, 0] / 255 - 0.485) / 0.229
     assert data.shape == (3, 20, 20) and seen.shape == (2, 3, 20, 20)
     torch.testing.assert_close(seen[0, 0], expected)
@@ -138,9 +138,9 @@ def test_cifar_is_resized_by_the_loader(cifar):
     assert (len(data.train), len(data.validation), data.classes) == (20, 4, 10)
     images, _ = data.train.batch(torch.arange(3), 0)
     assert data.shape == (3, 64, 64) and images.shape == (3, 32, 32, 3)
-    assert data.preprocessing.on(CPU)(images).shape == (3, 3, 64, 64)
+    assert data.preprocessing.build(CPU)(images).shape == (3, 3, 64, 64)
     own = a_load(cifar)
-    assert own.shape == (3, 32, 32) and own.preprocessing.on(CPU)(images).shape == (3, 3, 32, 32)
+    assert own.shape == (3, 32, 32) and own.preprocessing.build(CPU)(images).shape == (3, 3, 32, 32)
 
 
 def test_sets_in_memory_are_mirrored_and_never_cut(cifar):

@@ -112,7 +112,7 @@ def test_a_validation_without_a_whole_image_says_nothing(trained):
 def test_the_mean_is_over_the_samples_that_count():
     logits = torch.randn(6, 4, requires_grad=True)
     labels = torch.tensor([1, IGNORED_LABEL, 3, 0, IGNORED_LABEL, 2])
-    careful, plain = Task(None, None, skips=True), Task(None, None)
+    careful, plain = Task(None, None, may_ignore_labels=True), Task(None, None)
     torch.testing.assert_close(careful.loss(logits, labels), plain.loss(logits, labels))
     nothing = careful.loss(logits, torch.full((6,), IGNORED_LABEL))
     nothing.backward()

@@ -126,7 +126,7 @@ def test_the_embedded_digits_are_split_once_for_all():
     data = load(Source.of("digits"))
     assert (len(data.train), len(data.validation), data.classes) == (1438, 359, 10)
     images, labels = data.train.batch(torch.arange(6), 0)
-    images = data.preprocessing.on(torch.device("cpu"))(images)
+    images = data.preprocessing.build(torch.device("cpu"))(images)
     assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
     assert images.stride() == (64, 64, 8, 1), "DDP warns of gradients that lie otherwise"
     assert images.min() >= 0.0 and images.max() == 1.0
@@ -149,7 +149,7 @@ def test_images_become_the_numbers_that_were_asked_for(edge):
     """On a host; an accelerator does the same in one pass, from bytes on."""
     images, here = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8), torch.device("cpu")
     finish = Preprocessing(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), edge)
-    finished = finish.on(here)(images)
+    finished = finish.build(here)(images)
     expected = images.permute(0, 3, 1, 2) / 255
     if edge:
         expected = nn.functional.interpolate(
@@ -157,7 +157,7 @@ def test_images_become_the_numbers_that_were_asked_for(edge):
         )
     mean, spread = torch.tensor(finish.mean_std)[:, :, None, None]
     torch.testing.assert_close(finished, (expected - mean) / spread)
-    assert torch.equal(finish.on(here, torch.bfloat16)(images), finished.to(torch.bfloat16))
+    assert torch.equal(finish.build(here, torch.bfloat16)(images), finished.to(torch.bfloat16))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -180,7 +180,7 @@ def test_small_real_data_lies_on_an_accelerator_and_made_up_data_where_its_name_
 
     def lies_there(data, device="meta"):
         source = Source.of(data)
-        return load(source).near(torch.device(device), source).on_device
+        return load(source).placed(torch.device(device), source).on_device
 
     assert lies_there(str(tmp_path)) and lies_there("digits")
     assert lies_there("synthetic-on-device:20") and not lies_there("synthetic:20")

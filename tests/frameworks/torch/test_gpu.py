@@ -12,7 +12,7 @@ from scalewise import results
 from scalewise.api import run
 from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.torch.input.data_sets import Preprocessing
-from scalewise.probe.torch.device import attention
+from scalewise.probe.torch.device import prefer_cudnn_attention
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 from watched_scripts import Script
@@ -81,7 +81,7 @@ def test_a_step_that_is_recorded_once_and_replayed_learns_the_same(tmp_path, sai
     said = {"batch": 64, "steps": 30, "lr": 1e-3, "ema": 0.9, "clip": 1.0, **said}
     said["precision"] = "bf16"
     runs = {how: a_gpu_run(tmp_path / str(how), compile=how, **said) for how in (True, "graphs")}
-    assert "cannot be replayed" not in next(tmp_path.glob("graphs/*/log.txt")).read_text()
+    assert "cannot be CUDA graphs" not in next(tmp_path.glob("graphs/*/log.txt")).read_text()
     once, again = (losses_of(record) for record, _ in runs.values())
     assert len(again) == 30 and sum(again[-5:]) < sum(again[:5])
     assert again == pytest.approx(once, rel=0.05)
@@ -119,9 +119,9 @@ def test_bytes_become_numbers_on_a_card_as_on_a_host():
     images = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8)
     finish = Preprocessing(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)))
     host, card = torch.device("cpu"), torch.device("cuda")
-    there = finish.on(card, torch.bfloat16)(images.to(card))
+    there = finish.build(card, torch.bfloat16)(images.to(card))
     assert there.is_contiguous(memory_format=torch.channels_last)
-    expected = finish.on(host)(images)
+    expected = finish.build(host)(images)
     torch.testing.assert_close(there.cpu().float(), expected, rtol=2**-8, atol=1e-6)
 
 
@@ -129,17 +129,17 @@ def test_images_are_enlarged_on_a_card_as_on_a_host():
     images = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8)
     finish = Preprocessing(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), 32)
     host, card = torch.device("cpu"), torch.device("cuda")
-    expected = finish.on(host)(images)
-    there = finish.on(card)(images.to(card))
+    expected = finish.build(host)(images)
+    there = finish.build(card)(images.to(card))
     torch.testing.assert_close(there.cpu(), expected)
-    half = finish.on(card, torch.bfloat16)(images.to(card))
+    half = finish.build(card, torch.bfloat16)(images.to(card))
     assert half.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(half.cpu().float(), expected, rtol=2**-7, atol=2**-5)
 
 
 def test_small_real_data_lies_on_the_device_and_is_learnt(tmp_path):
     _, point = a_gpu_run(tmp_path, data="digits", edge=28, batch=32, epochs=8, workers=2)
-    assert "lies on the device" in next(tmp_path.glob("*/log.txt")).read_text()
+    assert "is on the device" in next(tmp_path.glob("*/log.txt")).read_text()
     assert point.accuracy.value > 0.9
 
 
@@ -154,7 +154,7 @@ def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):
 )
 def test_attention_is_computed_by_the_kernel_that_fits():
     heads = torch.randn(2, 4, 257, 80, device="cuda", dtype=torch.bfloat16)
-    with attention(heads.device), torch.profiler.profile(acc_events=True) as seen:
+    with prefer_cudnn_attention(heads.device), torch.profiler.profile(acc_events=True) as seen:
         scaled_dot_product_attention(heads, heads, heads)
     assert any("cudnn" in each.key for each in seen.key_averages())
 

@@ -125,7 +125,7 @@ def test_a_step_that_overflowed_is_no_estimate():
 )
 def test_noise_needs_whole_replicas(run):
     spec = a_run(framework="torch", workload="mlp", topology="1x4", noise_every=5, **run)
-    with pytest.raises(SpecError, match="noise_every compares the gradients of whole replicas"):
+    with pytest.raises(SpecError, match="noise_every compares gradients of complete replicas"):
         Torch().check(spec)
 
 

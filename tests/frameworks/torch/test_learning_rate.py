@@ -59,7 +59,7 @@ def test_an_overflow_is_left_out_and_the_scale_comes_down_until_it_fits():
             assert weight.grad.tolist() == [9.0] * 4
             done += 1
         scaler.update(is_finite=fine)
-    assert scaler.skipped == 8 and done == 12 and scaler.scale == 2.0**12
+    assert scaler.skipped_steps == 8 and done == 12 and scaler.scale == 2.0**12
 
 
 @pytest.mark.usefixtures("alone")

@@ -10,7 +10,7 @@ from torch import nn
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks.data_source import Source
-from scalewise.frameworks.torch import Torch, workload
+from scalewise.frameworks.torch import Torch, workload_factory
 from scalewise.frameworks.torch.input.data_sets import load
 from scalewise.frameworks.torch.libraries import import_library
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
@@ -102,7 +102,7 @@ def losses(spec, steps=4):
     task = Task(model, optimizer_factory(spec))
     learner = task.optimizer(model.parameters())
     inputs, labels = data.train.batch(torch.arange(8), 0)
-    inputs = data.preprocessing.on(here)(inputs)
+    inputs = data.preprocessing.build(here)(inputs)
     found = []
     for _ in range(steps):
         output, loss = task.forward(model, inputs, labels)
@@ -140,10 +140,14 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
         ({"workload": "small_model:residua"}, "has no 'residua'", "did you mean 'residual'?"),
         ({"workload": "littel:residual"}, "there is no module 'littel'", "PYTHONPATH"),
         ({"workload": "tim:resnet18"}, "there is no module 'tim'", "did you mean 'timm'?"),
-        ({"workload": "little_models:SIZE"}, "is no function", "(shape, classes"),
-        ({"workload": "little_models:nothing"}, "makes NoneType, not a torch.nn.Module", "return"),
-        ({"workload": "little_models:empty"}, "makes ReLU, which has no parameters", "return"),
-        ({"workload": "little_models:frozen"}, "makes Linear, which has no parameters", "return"),
+        ({"workload": "little_models:SIZE"}, "is not a function", "(shape, classes"),
+        (
+            {"workload": "little_models:nothing"},
+            "returns NoneType, not a torch.nn.Module",
+            "return",
+        ),
+        ({"workload": "little_models:empty"}, "returns ReLU, which has no trainable", "return"),
+        ({"workload": "little_models:frozen"}, "returns Linear, which has no trainable", "return"),
         (
             {"workload": "little_models:fails"},
             "little_models:fails cannot be built",
@@ -169,7 +173,7 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
         ),
         (
             {"workload": "small_model:residual", "strategy": "pipeline", "topology": "1x2"},
-            "does not say how its blocks follow each other",
+            "does not say in which order its blocks run",
             "Parts",
         ),
         (
@@ -177,9 +181,9 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
             "does not say how its layers may be split",
             "tensor parallelism is for",
         ),
-        ({"workload": "little_models:"}, "says not what of little_models", "little_models:NAME"),
-        ({"workload": "transformers:"}, "says not what of transformers", "transformers:NAME"),
-        ({"workload": ":tiny"}, "says not where 'tiny' lies", "write MODULE:FUNCTION"),
+        ({"workload": "little_models:"}, "names no model of little_models", "little_models:NAME"),
+        ({"workload": "transformers:"}, "names no model of transformers", "transformers:NAME"),
+        ({"workload": ":tiny"}, "does not say where 'tiny' is", "write MODULE:FUNCTION"),
     ],
 )
 def test_what_leads_nowhere_is_refused_before_any_rank_starts(run, said, hint):
@@ -196,7 +200,7 @@ def without(values, name):
 @pytest.mark.usefixtures("own")
 def test_a_model_that_gives_no_logits_is_told():
     model = build_model(a_model("little_models:silent"), (1, 8, 8), 10)
-    with pytest.raises(SpecError, match="gives NoneType, in which are no logits"):
+    with pytest.raises(SpecError, match="returns NoneType without logits"):
         model(torch.zeros(2, 4))
 
 
@@ -206,7 +210,7 @@ def test_a_model_whose_logits_fit_no_label_is_told_with_both_shapes(name, given)
     model = build_model(a_model(f"little_models:{name}"), (1, 8, 8), 10)
     with pytest.raises(SpecError) as told:
         model(torch.zeros(2, 1, 8, 8))
-    assert f"{name} gives logits of {given}, where 10 classes need (2, 10)" in str(told.value)
+    assert f"{name} returns logits of shape {given}, but 10 classes need (2, 10)" in str(told.value)
 
 
 def test_a_package_that_is_missing_is_named_with_its_command(monkeypatch):
@@ -221,13 +225,13 @@ def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
     (tmp_path / "broken_zoo.py").write_text('raise RuntimeError("operator does not exist")\n')
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PluginError, match="broken_zoo cannot be imported: operator does not exist"):
-        workload(a_model("broken_zoo:model"))
+        workload_factory(a_model("broken_zoo:model"))
     with pytest.raises(PluginError, match="cannot be imported: operator does not exist"):
         import_library("broken_zoo")
     (tmp_path / "zoo_of_nms.py").write_text('raise RuntimeError("operator torchvision::nms")\n')
     with pytest.raises(PluginError) as told:
         import_library("zoo_of_nms")
-    assert "install the torchvision that is made for this torch" in told.value.hint
+    assert "install the torchvision that is built for" in told.value.hint
     (tmp_path / "lazy_zoo.py").write_text(
         "def model(shape, classes):\n"
         "    try:\n"
@@ -235,15 +239,17 @@ def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
         "    except RuntimeError as broken:\n"
         "        raise ModuleNotFoundError('no model') from broken\n"
     )
-    with pytest.raises(PluginError, match="needs what cannot be imported: no model") as told:
+    with pytest.raises(
+        PluginError, match="needs a module that cannot be imported: no model"
+    ) as told:
         build_model(a_model("lazy_zoo:model"), (1, 8, 8), 10)
-    assert "install the torchvision that is made for this torch" in told.value.hint
+    assert "install the torchvision that is built for" in told.value.hint
 
 
 @pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 def test_no_weights_are_fetched():
-    with pytest.raises(SpecError, match="no weights are fetched"):
+    with pytest.raises(SpecError, match="pretrained ones are never downloaded"):
         Torch().check(a_model("timm:resnet18", options={"pretrained": True}))
 
 
@@ -299,10 +305,10 @@ def test_a_configuration_in_a_file_is_a_model(tmp_path, monkeypatch):
         assert learns(a_model(f"transformers:{path}", data="tokens:100x16", lr=0.1))
     (tmp_path / "gpt2").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert workload(a_model("transformers:gpt2", data="tokens:100x16"))
+    assert workload_factory(a_model("transformers:gpt2", data="tokens:100x16"))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(PluginError, match="configures no model of Transformers"):
-        workload(a_model(f"transformers:{tmp_path}"))
+    with pytest.raises(PluginError, match="does not configure a Transformers model"):
+        workload_factory(a_model(f"transformers:{tmp_path}"))
 
 
 @pytest.mark.libraries

@@ -35,7 +35,7 @@ def a_feed(data=DATA, **said):
 def taken(feed, order, one):
     """Return the labels of a whole pass."""
     feed.begin(one)
-    return [feed.next_batch()[1].tolist() for _ in range(order.size(one))]
+    return [feed.next_batch()[1].tolist() for _ in range(order.batch_count(one))]
 
 
 def test_whoever_asks_in_the_usual_order_never_begins_anew():
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_sentence_by_a_worker_too(work
 
 def test_a_number_of_steps_passes_several_times_and_is_checked_at_its_end():
     feed, order, began = a_feed(epochs=None, steps=14)
-    sizes = [order.size(one) for one in order.passes()]
+    sizes = [order.batch_count(one) for one in order.passes()]
     assert list(order.passes()) == [Pass(0), Pass(1), Pass(2), Pass(2, validation=True)]
     assert sizes == [6, 6, 2, 2]
     for one in list(order.passes()):
@@ -97,7 +97,7 @@ def test_validation_in_the_midst_of_a_pass_takes_nothing_from_it():
 def test_a_pass_that_is_done_is_followed_by_what_validates():
     feed, order, began = a_feed()
     feed.begin(Pass(0, first_step=6))
-    assert order.size(Pass(0, first_step=6)) == 0
+    assert order.batch_count(Pass(0, first_step=6)) == 0
     assert len(taken(feed, order, Pass(0, validation=True))) == 2
     assert began == [Pass(0, first_step=6)]
 

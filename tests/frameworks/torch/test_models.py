@@ -10,7 +10,7 @@ from torch import nn
 from builders import a_run
 from scalewise import plugins
 from scalewise.frameworks.part_options import options_for
-from scalewise.frameworks.torch import workload
+from scalewise.frameworks.torch import workload_factory
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
@@ -44,7 +44,7 @@ def parameters(model):
 def outline(name, shape=IMAGE, classes=1000, **options):
     """Return a named model without its weights."""
     spec = a_run(framework="torch", workload=name, options=options)
-    factory = workload(spec)
+    factory = workload_factory(spec)
     with torch.device("meta"):
         return factory(shape, classes, **options_for(factory, spec))
 
@@ -166,7 +166,7 @@ def test_a_seed_gives_the_same_weights():
 def test_stages_one_behind_the_other_are_the_whole_model(name, shape):
     torch.manual_seed(0)
     spec = a_run(framework="torch", workload=name)
-    model = workload(spec)(shape, 5).eval()
+    model = workload_factory(spec)(shape, 5).eval()
     inputs = torch.randint(5, (2, 8)) if name == "gpt" else torch.rand(2, *shape)
     passed = inputs
     for number in range(3):

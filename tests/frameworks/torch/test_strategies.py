@@ -195,7 +195,7 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
         ),
         (
             {"workload": "resnet50", "parallelism": {"pipeline": 2}, "micro_batches": 8},
-            "resnet50 normalizes over a batch of 1 at once",
+            "resnet50 cannot normalize over a batch of 1",
         ),
         ({"workload": "vit-b16"}, "patches of 16 do not fit an image of 8x8"),
         (
@@ -229,7 +229,7 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             {"workload": "mlp", "data": "synthetic:16x8x8", "augment": "crop"},
             "is for folders of images, and the data is synthetic",
         ),
-        ({**GPT, "parallelism": {"shard": 2}}, "ddp shards nothing"),
+        ({**GPT, "parallelism": {"shard": 2}}, "ddp does not shard, but"),
         (
             {**GPT, "strategy": "hsdp", "topology": "2x4", "parallelism": {"shard": 8}},
             "hsdp shards inside a node, and 8 x tensor 1 does not divide its 4 devices",
@@ -244,7 +244,7 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
         ),
         (
             {"workload": "mnist-cnn", "recompute": "full"},
-            "mnist-cnn has no blocks, and recompute = 'full' is for them",
+            "mnist-cnn has no blocks, and recompute = 'full' needs them",
         ),
         (
             {

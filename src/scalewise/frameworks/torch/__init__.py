@@ -1,4 +1,4 @@
-"""The PyTorch framework. This file does not import torch: runs can be checked without it."""
+"""The PyTorch framework. Torch is imported only where a check or a session needs it."""
 
 import math
 import re
@@ -20,13 +20,13 @@ from scalewise.spec import RunSpec
 MIN_VERSION = (2, 4)
 """The oldest supported version of PyTorch."""
 MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
-"""Smallest edge in pixels of workloads that are checked without importing PyTorch."""
+"""The smallest image edge, in pixels, that these workloads accept."""
 PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
-"""Published ViTs: the patch size in the name determines which images they accept."""
+"""Names of published ViTs: image sides have to be multiples of the patch size in the name."""
 ENGINE_UNSUPPORTED = dict.fromkeys(
     ("parallelism", "compile", "noise_every", "checkpoint_every", "resume")
 )
-"""Fields that do not go together with another package's optimizer, such as DeepSpeed's."""
+"""Fields that DeepSpeed and Horovod runs must leave at the default (``refuse_fields``: None)."""
 
 
 class Torch(Framework):
@@ -36,12 +36,12 @@ class Torch(Framework):
         refuse_torch(spec)
         if spec.parallelism.shard > 1 and spec.traits.degree != "shard":
             raise SpecError(
-                f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
+                f"{spec.strategy} does not shard, but this run has shard {spec.parallelism.shard}",
                 hint='write strategy = "fsdp", or leave shard out',
             )
         if spec.noise_every and not (spec.traits.whole_gradients and spec.degrees.degree == 1):
             raise SpecError(
-                "noise_every compares the gradients of whole replicas, which this run has not",
+                "noise_every compares gradients of complete replicas, which this run does not have",
                 hint="leave noise_every out, or strategy and parallelism",
             )
         refuse_unfit(spec)
@@ -58,19 +58,19 @@ class Torch(Framework):
 
 
 class OverTorch(Torch):
-    """Trains PyTorch workloads with another package, such as DeepSpeed."""
+    """Trains PyTorch workloads with another ``package``, such as DeepSpeed."""
 
     package: ClassVar[str]
 
     def facts(self) -> dict[str, Any]:
-        """Return the package's version, and what PyTorch sees of this machine."""
+        """Return the package's version, and the devices and backends that PyTorch finds."""
         version = installed_version(self.package, extra=self.package)
         facts = super().facts()
         return {**facts, "name": self.package, "version": version, "torch": facts["version"]}
 
 
 def refuse_torch(spec: RunSpec) -> None:
-    """Refuse a PyTorch that is missing or too old for the run, and starters it does not support."""
+    """Refuse a PyTorch that is missing or too old for the run, and an unsupported ``start``."""
     version, hint = installed_version("torch", extra="torch"), "pip install --upgrade torch"
     refuse_older("PyTorch", version, MIN_VERSION, hint=hint)
     required = {
@@ -86,7 +86,7 @@ def refuse_torch(spec: RunSpec) -> None:
 
 
 def refuse_unfit(spec: RunSpec) -> None:
-    """Refuse runs that no framework on top of PyTorch can train."""
+    """Refuse runs that neither PyTorch nor a package on top of it can train."""
     if spec.device == "cpu" and spec.backend in ("nccl", "xccl"):
         raise SpecError(
             f'{spec.backend} is for accelerators, and this run says device = "cpu"',
@@ -96,25 +96,25 @@ def refuse_unfit(spec: RunSpec) -> None:
     refuse_crop(source, spec.augment)
     if source.on_device and spec.workers:
         raise SpecError(
-            "what lies on the device already needs no workers, and this run has "
-            f"{spec.workers} per rank",
+            f"data on the device needs no workers, and this run has {spec.workers} per rank",
             hint="leave workers out",
         )
     if spec.compile == "graphs":
-        _refuse_unrecordable(spec)
+        _refuse_cuda_graphs(spec)
     if spec.options:
-        check_options(spec, workload(spec))
-    if not _surely_fits(spec, source):
+        check_options(spec, workload_factory(spec))
+    if not _is_known_to_fit(spec, source):
         from scalewise.frameworks.torch.parallel.splits import refuse_impossible
 
         refuse_impossible(spec)
     if spec.resume:
         checkpoint = checkpoints.find(Path(spec.resume).expanduser())
-        checkpoints.refuse_another_model(checkpoint, spec, options_for(workload(spec), spec))
+        options = options_for(workload_factory(spec), spec)
+        checkpoints.refuse_another_model(checkpoint, spec, options)
 
 
-def _refuse_unrecordable(spec: RunSpec) -> None:
-    """Refuse CUDA graphs for steps whose memory a replay would overwrite."""
+def _refuse_cuda_graphs(spec: RunSpec) -> None:
+    """Refuse CUDA graphs if a replay would overwrite memory that the step still needs."""
     settings = {
         f"accumulate = {spec.accumulate}": spec.accumulate > 1,
         f'strategy = "{spec.strategy}"': not spec.traits.only_ddp,
@@ -124,25 +124,25 @@ def _refuse_unrecordable(spec: RunSpec) -> None:
     for setting, is_set in settings.items():
         if is_set:
             raise SpecError(
-                "a recorded step is for whole replicas without accumulation, "
-                f"and this run has {setting}",
+                'compile = "graphs" needs complete replicas (DDP) without accumulation, '
+                f"but this run has {setting}",
                 hint='write compile = true, or "blocks"',
             )
 
 
-def _surely_fits(spec: RunSpec, source: Source) -> bool:
-    """Return whether a plain run's model surely accepts its images, without importing PyTorch."""
+def _is_known_to_fit(spec: RunSpec, source: Source) -> bool:
+    """Return True if the model is known to accept the images; False: only PyTorch can tell."""
     is_plain = spec.degrees.degree == 1 and not spec.options and not spec.sync_batchnorm
     if not is_plain or isinstance(source.shape, int):
         return False
-    if published := PUBLISHED_VIT.fullmatch(str(spec.workload)):
-        return not any(side % int(published["patch"]) for side in source.shape[1:])
-    by_blocks = spec.recompute != "none" or spec.compile == "blocks"
+    if match := PUBLISHED_VIT.fullmatch(str(spec.workload)):
+        return not any(side % int(match["patch"]) for side in source.shape[1:])
+    needs_blocks = spec.recompute != "none" or spec.compile == "blocks"
     min_edge = MIN_EDGE.get(str(spec.workload), math.inf)
-    return min(source.shape[1:]) >= min_edge and not by_blocks
+    return min(source.shape[1:]) >= min_edge and not needs_blocks
 
 
-def workload(spec: RunSpec) -> Callable[..., Any]:
+def workload_factory(spec: RunSpec) -> Callable[..., Any]:
     """Return the function that builds the run's model: built in, or from a library or module."""
     name = str(spec.workload)
     if plugins.is_import_path(name, "torch"):

@@ -24,8 +24,8 @@ def apply_precision(model: Model, spec: RunSpec) -> Model:
     """Let a model compute in the precision of the run; its weights stay in fp32."""
     device = next(model.parameters()).device.type
     if spec.precision in MIXED_DTYPES:
-        cast: Any = torch.autocast(device, MIXED_DTYPES[spec.precision])
-        setattr(model, "forward", cast(model.forward))
+        autocast: Any = torch.autocast(device, MIXED_DTYPES[spec.precision])
+        setattr(model, "forward", autocast(model.forward))
     elif spec.precision == "tf32":
         if device != "cuda":
             raise SpecError(
@@ -38,10 +38,10 @@ def apply_precision(model: Model, spec: RunSpec) -> Model:
 
 
 def input_dtype(spec: RunSpec, device: torch.device) -> torch.dtype:
-    """Return the dtype of preprocessed images: on accelerators, what autocast makes of them."""
-    return (
-        torch.float32 if device.type == "cpu" else MIXED_DTYPES.get(spec.precision, torch.float32)
-    )
+    """Return the dtype of preprocessed images: on accelerators, the one autocast computes in."""
+    if device.type == "cpu":
+        return torch.float32
+    return MIXED_DTYPES.get(spec.precision, torch.float32)
 
 
 class LossScaler:
@@ -49,31 +49,30 @@ class LossScaler:
 
     def __init__(self, scale: float = INITIAL_SCALE) -> None:
         self.scale = scale
-        self.skipped = 0
+        self.skipped_steps = 0
         self._good_steps = 0
 
     def unscale(self, parameters: Iterable[Tensor]) -> bool:
         """Divide the gradients by the scale; return whether all are finite, on all ranks."""
         gradients = [local_tensor(p.grad) for p in parameters if p.grad is not None]
         torch._foreach_mul_(gradients, 1 / self.scale)
-        sums = torch.stack([gradient.float().sum() for gradient in gradients]).sum()
-        is_finite = torch.isfinite(sums).float()
+        # The sum is infinite or NaN if one of its terms is.
+        total = torch.stack([gradient.float().sum() for gradient in gradients]).sum()
+        is_finite = torch.isfinite(total).float()
         dist.all_reduce(is_finite, op=dist.ReduceOp.MIN)
         return bool(is_finite.item())
 
     def state(self) -> dict[str, float]:
-        """Return the state for a checkpoint."""
-        return {"scale": self.scale, "good": self._good_steps, "skipped": self.skipped}
+        return {"scale": self.scale, "good": self._good_steps, "skipped": self.skipped_steps}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Restore the state of a checkpoint."""
         self.scale = float(state["scale"])
-        self._good_steps, self.skipped = int(state["good"]), int(state["skipped"])
+        self._good_steps, self.skipped_steps = int(state["good"]), int(state["skipped"])
 
     def update(self, *, is_finite: bool) -> None:
         """Halve the scale after an overflow, double it after many steps without one."""
         self._good_steps = self._good_steps + 1 if is_finite else 0
-        self.skipped += not is_finite
+        self.skipped_steps += not is_finite
         if not is_finite:
             self.scale /= 2
         elif self._good_steps == GROWTH_INTERVAL_STEPS:

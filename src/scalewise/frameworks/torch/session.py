@@ -17,7 +17,7 @@ from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.sampler import Shards, count_steps, samples_in_steps, validation_batches
-from scalewise.frameworks.torch import workload
+from scalewise.frameworks.torch import workload_factory
 from scalewise.frameworks.torch.checkpoint.ema import EMA
 from scalewise.frameworks.torch.checkpoint.local_state import optimizer_parameters, state_bytes
 from scalewise.frameworks.torch.checkpoint.weights import gather_weights
@@ -69,7 +69,7 @@ def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
 
 class TorchSession:
     """A training run in progress, seen from one rank. ``frameworks.Session`` describes the methods
-    without a docstring; only ``horovod.elastic`` uses ``steps_done`` … ``take_over``.
+    without a docstring. Those from ``steps_done`` to ``take_over`` are for ``horovod.elastic``.
     """
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
@@ -81,20 +81,20 @@ class TorchSession:
         self._shards = shards = Shards(samples, spec, replica)
         steps = count_steps(spec, samples)
         self._total_steps = total_steps = steps * (spec.epochs or 1)
-        self._validation_counts, batches = validation_batches(
+        self._validation_counts, validation_indices = validation_batches(
             len(data.validation), spec.batch, replica, spec.replicas
         )
-        sampler = PassSampler(shards, batches, spec, total_steps)
+        sampler = PassSampler(shards, validation_indices, spec, total_steps)
         self._loader = BatchLoader(data, sampler, spec, device)
         self._loader.restart(Pass(0))  # Workers load while the model is built and compiled.
         model = initial_model(spec, data, device)
-        flops, uncounted = None, ""
+        flops, uncounted_reason = None, ""
         if dist.get_rank() == 0:
-            flops, uncounted = flops_per_sample(model, data.shape, spec.batch)
+            flops, uncounted_reason = flops_per_sample(model, data.shape, spec.batch)
         model = apply_precision(convert_sync_batchnorm(model, spec, device), spec)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
-        task = Task(model, optimizer_factory(spec), data.may_skip)
+        task = Task(model, optimizer_factory(spec), data.may_ignore_labels)
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         self._model = self._parallel.model
         self._loss_ranks = spec.replicas * spec.degrees.tensor
@@ -129,16 +129,16 @@ class TorchSession:
             together=samples_in_steps(steps, [*map(shards.global_samples, range(shards.steps))]),
             parameters=parameters,
             flops=flops,
-            uncounted=uncounted,
+            uncounted=uncounted_reason,
             validation=len(data.validation),
             rates=str(self._learning_rates),
         )
 
     def _rank_share(self, samples: int) -> int:
-        """Return this rank's share of a replica's samples, so that each is counted once."""
+        """Return how many samples of its replica this rank reports: each is reported once."""
         return len(range(self._rank_in_replica, samples, self._ranks_per_replica))
 
-    def left_out(self) -> list[str]:
+    def unreadable_files(self) -> list[str]:
         """Return the files of this rank's samples that cannot be read."""
         return sorted(self._loader.unreadable_files)
 
@@ -165,25 +165,25 @@ class TorchSession:
         self._loader.begin(Pass(epoch, step))
 
     def step(self, probe: Laps) -> int:
-        with self._collectives, self._sync_timer.over(probe) as laps:
+        with self._collectives, self._sync_timer.passing_to(probe) as laps:
             return self._run_step(self._gradient_timer.wrap(laps))
 
     def _run_step(self, probe: Laps) -> int:
-        if self._step == len(self._plan):
+        if self._step == len(self._plan):  # A run by steps may pass over the data several times.
             self._begin_pass(self._epoch + 1)
         samples, weights = self._plan[self._step]
-        parallel, last = self._parallel, len(weights) - 1
+        parallel = self._parallel
         scale = self._scaler.scale if self._scaler else 1.0
         loss_sum: Tensor | None = None
         if parallel.exchange:
             scale *= parallel.exchange.loss_factor
             parallel.exchange.begin(is_full=self._shards.is_full(self._step))
-        for micro, weight in enumerate(weights):
+        for micro_step, weight in enumerate(weights, 1):
             inputs, labels = self._loader.next_batch()
             if weight:  # A batch without weight is padding and counts no samples.
                 samples -= self._loader.skipped_samples
             probe.lap("input")
-            is_last = micro == last
+            is_last = micro_step == len(weights)
             loss = parallel.forward_backward(inputs, labels, weight * scale, probe, sync=is_last)
             loss_sum = loss if loss_sum is None else loss_sum + loss
             if not is_last:
@@ -211,7 +211,7 @@ class TorchSession:
             is_finite = self._scaler.unscale(optimizer_parameters(optimizer))
             self._scaler.update(is_finite=is_finite)
             if not is_finite and dist.get_rank() == 0:
-                scale = f"the scale is now {self._scaler.scale:g}"
+                scale = f"the loss scale is now {self._scaler.scale:g}"
                 say(f"step {self._steps_done} is skipped: its gradients overflowed; {scale}")
         if is_finite:
             if self._max_norm is not None:
@@ -224,7 +224,7 @@ class TorchSession:
         optimizer.zero_grad()
 
     def _stack_losses(self) -> None:
-        """Stack single losses into one tensor: a million small ones would fill the memory."""
+        """Stack single losses into one tensor: a million small tensors would fill the memory."""
         if self._losses:
             self._loss_stacks.append(torch.stack(self._losses).float())
             self._losses = []
@@ -246,7 +246,7 @@ class TorchSession:
         return [round(loss, 9) for loss in (losses / self._loss_ranks).tolist()]
 
     def _ema_weights(self) -> AbstractContextManager[None]:
-        """Use the EMA as the model's weights, if the run has one."""
+        """Use the EMA as the model's weights while entered, if the run has one."""
         return self._ema.swapped_in() if self._ema else nullcontext()
 
     def validate(self) -> Quality | None:
@@ -269,6 +269,7 @@ class TorchSession:
             if dist.get_rank() == 0:
                 say("validation     is not possible: none of its samples can be read")
             return None
+        # A sample has one label, or one for each position of its sequence.
         samples = round(len(self._data.validation) * valid_labels / all_labels)
         return Quality(accuracy=correct / valid_labels, loss=loss / valid_labels, samples=samples)
 
@@ -296,7 +297,7 @@ class TorchSession:
             global_batch=spec.global_batch,
             layout=checkpoints.layout_of(spec),
             workload=str(spec.workload),
-            options=options_for(workload(spec), spec),
+            options=options_for(workload_factory(spec), spec),
             optimizer=spec.optimizer,
             scaler=self._scaler.state() if self._scaler else None,
         )
@@ -311,7 +312,7 @@ class TorchSession:
         path, damaged = files.latest(tick)
         if path is None and spec.resume:
             candidates = checkpoints.candidates(Path(spec.resume).expanduser())
-            path, damaged_candidates = files.newest_whole(candidates, tick)
+            path, damaged_candidates = files.newest_complete(candidates, tick)
             if path is None:
                 raise checkpoints.all_damaged(damaged_candidates)
             damaged |= damaged_candidates
@@ -347,24 +348,25 @@ class TorchSession:
         return f"ranks.{dist.get_rank()}.{name}"
 
     def _load_checkpoint(self, files: "Checkpoints", path: Path) -> int:
-        """Load a checkpoint; return its steps. Random states and losses are loaded only if it was
-        written with the same layout of ranks.
+        """Load a checkpoint; return the number of steps done. Random states and losses are loaded
+        only if it was written with the same layout of ranks.
         """
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         spec, progress = self._spec, checkpoints.read_progress(path)
         optimizer = self._parallel.optimizer
-        shapes = checkpoint_files.tensor_metadata(path)
-        checkpoint_files.refuse_another_model(path, self._model, shapes)
+        saved_tensors = checkpoint_files.tensor_metadata(path)
+        checkpoint_files.refuse_another_model(path, self._model, saved_tensors)
         same_layout = progress.layout == checkpoints.layout_of(spec)
         prefix = self._rank_key("")
-        rank_names = [name for name in shapes if same_layout and name.startswith(prefix)]
+        rank_names = [name for name in saved_tensors if same_layout and name.startswith(prefix)]
         ema = self._ema.state if self._ema else {}
         state = {
             **checkpoint_files.model_state(self._model),
-            **checkpoint_files.allocate_optimizer_state(self._model, optimizer, shapes),
-            **{name: average for name, average in ema.items() if name in shapes},
-            **checkpoint_files.empty_tensors(rank_names, shapes),
+            **checkpoint_files.allocate_optimizer_state(self._model, optimizer, saved_tensors),
+            # The checkpoint may be of a run without an EMA.
+            **{name: average for name, average in ema.items() if name in saved_tensors},
+            **checkpoint_files.empty_tensors(rank_names, saved_tensors),
         }
         files.read(path, state)
         self._steps_done, step = progress.steps_done(spec, len(self._plan))
@@ -398,7 +400,7 @@ class TorchSession:
 
     @property
     def step_samples(self) -> int:
-        """This rank's samples in the current step, or between steps in the next one."""
+        """This rank's samples in the step that runs or, between two steps, in the next one."""
         return self._rank_share(self._plan[self._step % len(self._plan)][0])
 
     def with_ranks_of(self, spec: RunSpec) -> "TorchSession":
@@ -406,7 +408,7 @@ class TorchSession:
         return TorchSession(spec, self._data, self._device)
 
     def state_to_transfer(self) -> dict[str, Any]:
-        """Return what ``take_over`` of another session needs to continue from here."""
+        """Return the state with which another session's ``take_over`` continues."""
         return {
             "model": self._model.state_dict(),
             "optimizer": self._parallel.optimizer.state_dict(),
@@ -432,9 +434,9 @@ class TorchSession:
 
 
 def _score(output: Tensor, labels: Tensor) -> Tensor:
-    """Return four sums: correct labels, losses, valid labels (not ignored ones), all labels."""
+    """Return sums: correct predictions, losses, valid labels (not ignored ones), all labels."""
     correct = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
     valid = (labels != IGNORED_LABEL).sum()
-    every = torch.full_like(valid, labels.numel())
-    return torch.stack([value.double() for value in (correct, loss, valid, every)])
+    total = torch.full_like(valid, labels.numel())
+    return torch.stack([value.double() for value in (correct, loss, valid, total)])

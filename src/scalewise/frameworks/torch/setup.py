@@ -22,7 +22,7 @@ MAX_LISTED_FILES = 100
 
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
-    """Set up a training run, its spans recorded by the probe, and tear it down at the end."""
+    """Set up a training run and, at the end, tear it down; the probe records the spans of both."""
     if spec.compile:
         block_compile.use_study_cache(probe.folder.parent)
     device = devices.bind(spec)
@@ -36,12 +36,12 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
     with probe.span("data"):
         data = _load_data(spec, device)
     if data.on_device and rank == 0:
-        say("data           lies on the device: nothing loads or travels")
+        say("data           is on the device: no batch is loaded or copied")
     with probe.span("build"):
         training = TorchSession(spec, data, device)
-        # The weights are drawn alike on all ranks; from here on (dropout) each has its own seed.
-        torch.manual_seed((spec.seed + spec.repeat << 20) + rank)
-    with devices.attention(device):
+        # All ranks drew the same weights; from here on (dropout) each rank has its own seed.
+        torch.manual_seed(((spec.seed + spec.repeat) << 20) + rank)
+    with devices.prefer_cudnn_attention(device):
         if spec.compile:
             with probe.span("compile"):
                 training.compile()
@@ -49,7 +49,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
         if device.type != "cpu":
             probe.use(devices.EventClock(device))
         yield training
-    if unreadable := training.left_out():
+    if unreadable := training.unreadable_files():
         probe.note(left_out={"count": len(unreadable), "paths": unreadable[:MAX_LISTED_FILES]})
     with probe.span("shutdown"):
         training.close()
@@ -58,9 +58,9 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
 
 
 def _load_data(spec: RunSpec, device: torch.device) -> Data:
-    """Load the run's data set; one rank does the slow part for the others."""
+    """Load the run's data set; what is slow to prepare is prepared by one rank only."""
     source = Source.of_run(spec)
-    if source.kind == "images":
+    if source.kind == "images":  # ``load`` lists the folder on rank 0 and broadcasts the list.
         data = load(source, spec)
     else:
         # The first rank of a node may have to prepare files, which the others then only read.
@@ -68,15 +68,15 @@ def _load_data(spec: RunSpec, device: torch.device) -> Data:
         prepared = load(source, spec) if is_first else None
         dist.barrier()
         data = prepared or load(source, spec)
-    return data.near(device, source)
+    return data.placed(device, source)
 
 
 def _report_compiled_graphs(spec: RunSpec, rank: int, probe: Probe, device: torch.device) -> None:
-    """Record how many graphs were compiled, came from the cache, or cannot be replayed."""
+    """Report how many graphs were compiled, came from the cache, or cannot be CUDA graphs."""
     if graphs := block_compile.graph_counts():
         probe.note(compiled=graphs)
         if rank == 0:
-            say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
+            say(f"compiled       {graphs['made']} graphs; {graphs['found']} more are cached")
     uses_cuda_graphs = spec.compile == "graphs" and device.type != "cpu"
     if uses_cuda_graphs and rank == 0 and (skipped := block_compile.skipped_cuda_graphs()):
-        say(f"compiled       {skipped} of them cannot be replayed, only started bit by bit")
+        say(f"compiled       {skipped} graphs cannot be CUDA graphs: kernels are launched singly")

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from scalewise.errors import SpecError
 from scalewise.frameworks import part_options
 from scalewise.frameworks.data_source import Shape
-from scalewise.frameworks.torch import workload
+from scalewise.frameworks.torch import workload_factory
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.parallel.gradient_exchange import GradientExchange
 from scalewise.probe import Laps
@@ -25,18 +25,18 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model and how it is trained: a class per sample, or per position of a sequence."""
+    """A model, its loss and its optimizer. Labels: a class per sample, or per sequence position."""
 
     model: nn.Module
     optimizer: partial[Optimizer]
     """Builds the run's optimizer from a list of parameters."""
-    skips: bool = False
+    may_ignore_labels: bool = False
     """Whether labels may be IGNORED_LABEL."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of the samples that count; 0 if none does."""
+        """Return the mean loss over labels that are not ignored; 0 if all are."""
         logits, targets = output.float().flatten(0, -2), labels.flatten()
-        if not self.skips:  # Counting costs small steps measurable time.
+        if not self.may_ignore_labels:  # Counting costs small steps measurable time.
             return cross_entropy(logits, targets)
         total = cross_entropy(logits, targets, ignore_index=IGNORED_LABEL, reduction="sum")
         return total / (targets != IGNORED_LABEL).sum().clamp(min=1)
@@ -48,25 +48,25 @@ class Task:
 
 
 class ForwardBackward(Protocol):
-    """One micro-step: forward and backward, a lap each."""
+    """Does one micro-step: forward and backward, with a lap for each."""
 
     def __call__(
         self, inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        """Return the weighted loss, 0 without the last stage; ``sync`` exchanges gradients."""
+        """Return loss x weight, 0 without the last stage; exchange gradients if ``sync``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """A task made parallel."""
+    """This rank's part of a task, as a strategy has distributed it."""
 
     model: nn.Module
     """This rank's part of the model; names are those of the serial model."""
     optimizer: Optimizer
     forward_backward: ForwardBackward
     evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
-    """Returns the output, or None on a rank without the last stage. Default: call ``model``."""
+    """Returns the output, None on a rank without the last stage. If not set, call ``model``."""
     exchange: GradientExchange | None = None
     """The gradient exchange of replicas, if the strategy has one."""
     scales_and_clips: bool = False
@@ -79,7 +79,7 @@ class Parallel:
 
 def build_model(spec: RunSpec, shape: Shape, classes: int) -> nn.Module:
     """Return the run's model for images of a shape, or for sequences of a length."""
-    model: nn.Module = part_options.build_model(workload(spec), spec, shape, classes)
+    model: nn.Module = part_options.build_model(workload_factory(spec), spec, shape, classes)
     return model
 
 
@@ -89,6 +89,7 @@ OPTIMIZER_STEPS: dict[str, dict[str, bool]] = {
     "foreach": {"foreach": True},
     "fused": {"fused": True},
 }
+"""Arguments of PyTorch's optimizers for each value of ``optimizer_step``."""
 
 
 def optimizer_factory(spec: RunSpec) -> partial[Optimizer]:

@@ -1,1 +1,1 @@
-"""What the trainer and the watcher share about TensorFlow; imported only where it is loaded."""
+"""Code that the trainer and the watcher share; only processes that use TensorFlow import it."""

@@ -13,7 +13,7 @@ from scalewise.probe.tensorflow import devices
 from scalewise.probe.tensorflow.keras_steps import Execution, Steps
 from scalewise.probe.watcher import Watcher, find_watcher
 
-COUNTS_SAMPLES = (3, 2)
+MIN_COUNTING_VERSION = (3, 2)
 """The first Keras version whose loss metric counts samples, not batches."""
 
 
@@ -21,7 +21,7 @@ def if_watched(method: Callable[..., None]) -> Callable[..., None]:
     """Call a callback's method only while the watcher is enabled; an error disables it."""
 
     @functools.wraps(method)
-    def safe(self: "Watch", *args: Any, **kwargs: Any) -> None:
+    def safe(self: "Watch", *args: Any, **unused_logs: Any) -> None:
         steps = self.steps
         if steps is not None and steps.watcher.enabled:
             try:
@@ -50,16 +50,16 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
         model, watcher = self.model, steps.watcher
         replicas = model.distribute_strategy.num_replicas_in_sync
         watcher.devices = max(watcher.devices or 0, replicas)
-        steps.count_samples = functools.partial(samples_of, model)
-        steps.implausible_samples = 0 if steps_as_keras(model) else replicas
-        steps.count_updates = functools.partial(updates_of, model)
-        steps.begin()
+        steps.count_samples = functools.partial(epoch_samples, model)
+        steps.implausible_samples = 0 if uses_keras_train_step(model) else replicas
+        steps.count_updates = functools.partial(optimizer_updates, model)
+        steps.begin_epoch()
 
     @if_watched
     def on_train_batch_begin(self, steps: Steps, batch: int, logs: Any = None) -> None:
         """The training function is about to be called, for one batch or for several."""
         optimizer = getattr(self.model, "optimizer", None)
-        steps.execute(
+        steps.begin_execution(
             Execution(
                 first=batch,
                 batches=self.model.steps_per_execution,
@@ -70,12 +70,11 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
     @if_watched
     def on_train_batch_end(self, steps: Steps, batch: int, logs: Any = None) -> None:
-        """An execution has finished."""
-        steps.executed(batch)
+        steps.report_end(batch)
 
     @if_watched
     def on_epoch_end(self, steps: Steps, epoch: int, logs: Any = None) -> None:
-        steps.end()
+        steps.end_execution()
 
     @if_watched
     def on_test_begin(self, steps: Steps, logs: Any = None) -> None:
@@ -86,21 +85,21 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
         steps.resume("validate")
 
 
-def samples_of(model: Any) -> int | None:
+def epoch_samples(model: Any) -> int | None:
     """Return the samples of this epoch so far, over all replicas; None if not counted."""
     tracker = getattr(model, "_loss_tracker", None)
-    if tracker is None or major_minor(keras.__version__) < COUNTS_SAMPLES:
+    if tracker is None or major_minor(keras.__version__) < MIN_COUNTING_VERSION:
         return None
     return int(keras.ops.convert_to_numpy(tracker.count))
 
 
-def steps_as_keras(model: Any) -> bool:
+def uses_keras_train_step(model: Any) -> bool:
     """Return whether a model uses Keras's own ``train_step``, whose loss metric counts samples."""
     step = getattr(model.train_step, "__func__", None)
     return step is not None and step.__module__.startswith("keras.")
 
 
-def updates_of(model: Any) -> int | None:
+def optimizer_updates(model: Any) -> int | None:
     """Return how many steps a model's optimizer has done; None without an optimizer."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:

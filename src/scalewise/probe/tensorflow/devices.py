@@ -12,7 +12,7 @@ from scalewise.spec import RunSpec
 
 
 def bind(spec: RunSpec) -> list[str]:
-    """Return the names of this process's devices (CPUs are logical ones); no others are visible."""
+    """Make this process's devices the only visible ones; return their names. CPUs are logical."""
     count = spec.topology.devices if spec.started_by == "node" else 1
     local = 0 if spec.started_by == "node" else int(os.environ.get("LOCAL_RANK", "0"))
     tf.config.threading.set_intra_op_parallelism_threads(spec.threads)
@@ -23,14 +23,14 @@ def bind(spec: RunSpec) -> list[str]:
             hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
         )
     if gpus and spec.device != "cpu":
-        own = gpus[local : local + count]
-        if len(own) < count:
+        own_gpus = gpus[local : local + count]
+        if len(own_gpus) < count:
             raise SpecError(
                 f"this process needs {local + count} devices, and {len(gpus)} are visible",
                 hint='use fewer devices per node, or device = "cpu"',
             )
-        tf.config.set_visible_devices(own, "GPU")
-        for gpu in own:
+        tf.config.set_visible_devices(own_gpus, "GPU")
+        for gpu in own_gpus:
             tf.config.experimental.set_memory_growth(gpu, True)  # noqa: FBT003 - no name
         return [f"GPU:{n}" for n in range(count)]
     tf.config.set_visible_devices([], "GPU")
@@ -56,7 +56,7 @@ def name(names: list[str]) -> str:
 
 
 def peak_memory(names: list[str]) -> int:
-    """Return the peak bytes of this process: on its accelerators, or resident."""
+    """Return the peak bytes of this process: on its accelerators, or else resident."""
     if names[0].startswith("GPU"):
         return sum(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in names)
     return peak_resident_bytes()

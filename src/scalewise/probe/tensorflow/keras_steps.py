@@ -1,9 +1,9 @@
 """Derive optimizer steps and their samples from calls of a Keras callback; no framework here.
 
-Keras reports the end of an execution (one or several batches) in another thread, often too late:
-so it ends here where the next one begins; only an epoch's last end is taken from that thread.
-Keras does not report the samples of a batch, but its loss metric counts them. Reading it waits for
-the device: done in each of the first steps, then once a second and at the end of an epoch.
+Keras reports the end of an execution (one or several batches) in another thread, often too late.
+So an execution ends here when the next one begins; only the end of an epoch's last execution is
+that report. Keras does not report the samples of a batch, but its loss metric counts them. Reading
+it waits for the device: done in the first steps, then once a second and at the end of an epoch.
 """
 
 import time
@@ -32,37 +32,37 @@ class Execution:
 
 
 class Steps:
-    """Makes rows and spans from the calls of a callback."""
+    """Makes rows (one per optimizer step) and spans from the calls of a callback."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float] = time.perf_counter) -> None:
         self.watcher = watcher
         self.count_samples: Callable[[], int | None] = lambda: None
         """Returns the samples of this epoch so far; None if they are not counted."""
         self.implausible_samples = 0
-        """A count of samples per batch that is not believed: a custom ``train_step`` may count one
-        per replica, whatever the batch. 0 with Keras's own ``train_step``.
+        """Up to this many counted samples per batch are ignored: a custom ``train_step`` may count
+        one per replica, whatever the batch. 0 with Keras's own ``train_step``.
         """
         self.count_updates: Callable[[], int | None] = lambda: None
         """Returns the number of all optimizer steps so far; None if unknown."""
         self._now = now
         self._names: list[str] = []
         self._marks: list[float] = []
-        """Laps since the last batch."""
+        """The laps since the last batch: their names, and their marks."""
         self._running: Execution | None = None
         self._reported_end = -1, 0.0
-        """The last batch that Keras reported as done, and when."""
+        """The last batch that Keras reported as done, and the time of that report."""
         self._per_step = 1
         self._batches: list[Laps] = []
         """Finished batches whose samples are not known yet."""
         self._row: Row = (0, [], [], {})
         """The step that is being accumulated."""
         self._accumulated = 0
-        """Batches in it."""
+        """The number of batches in ``_row``."""
         self._epoch_updates: int | None = None
         """Optimizer steps when this epoch began."""
         self._epoch_batches = 0
         self._samples_before = 0
-        """Samples of this epoch when they were last read, at ``_samples_read_at``."""
+        """Samples of this epoch at the last reading, which was at ``_samples_read_at``."""
         self._samples_read_at = 0.0
         self._batch_size = 0
         self._train_span: list[float] = []
@@ -70,7 +70,7 @@ class Steps:
         """Samples and steps of this uninterrupted stretch of training."""
         self._pauses = 0
 
-    def begin(self) -> None:
+    def begin_epoch(self) -> None:
         """An epoch begins: batches and samples are counted from zero."""
         self._samples_before, self._reported_end = 0, (-1, 0.0)
         self._epoch_updates, self._epoch_batches = self.count_updates(), 0
@@ -78,7 +78,7 @@ class Steps:
             self._marks = [self._now()]
             self.watcher.record_build(self._marks[0])
 
-    def execute(self, execution: Execution) -> None:
+    def begin_execution(self, execution: Execution) -> None:
         """An execution begins, and so the previous one has ended."""
         if self._running:
             self._lap("step")
@@ -87,31 +87,32 @@ class Steps:
             self._lap("other")
         self._running = None
         steps = (self._accumulated + len(self._batches)) // self._per_step
-        late = self._now() - self._samples_read_at > FLUSH_SECONDS
-        urgent = self.watcher.steps + steps >= self.watcher.next_urgent_step
-        if self._batches and (late or urgent):
+        is_late = self._now() - self._samples_read_at > FLUSH_SECONDS
+        is_urgent = self.watcher.steps + steps >= self.watcher.next_urgent_step
+        if self._batches and (is_late or is_urgent):
             self._record(self._read_samples())
             self._stop_if_done()
         self._running, self._per_step = execution, execution.per_step
 
-    def executed(self, last: int) -> None:
-        """An execution has ended with this batch; called in another thread."""
-        self._reported_end = last, self._now()
+    def report_end(self, last_batch: int) -> None:
+        """Keras reports, in another thread, that an execution has ended with this batch."""
+        self._reported_end = last_batch, self._now()
 
-    def end(self) -> None:
+    def end_execution(self) -> None:
         """The last execution of an epoch has ended, or a pause begins."""
         running, self._running = self._running, None
         if running is None:
             return
-        last, at = self._reported_end
-        self._lap("step", at if last == running.first + running.batches - 1 else None)
+        last_batch, reported_at = self._reported_end
+        has_report = last_batch == running.first + running.batches - 1
+        self._lap("step", reported_at if has_report else None)
         expected = running.batches
         if running.epoch_batches is not None:
             expected = min(expected, running.epoch_batches - running.first)
         total = self._read_samples(expected)
         if total is not None and total == len(self._batches) * self._batch_size:
-            expected = 0
-        self._split_lap(self._executed_batches(running, expected, last=True))
+            expected = 0  # Earlier batches account for all samples: this execution was empty.
+        self._split_lap(self._executed_batches(running, expected, is_last=True))
         self._record(total)
         self._stop_if_done()
 
@@ -119,7 +120,7 @@ class Steps:
         """A validation or checkpoint begins."""
         self._pauses += 1
         if self._pauses == 1:
-            self.end()
+            self.end_execution()
             self._end_train()
 
     def resume(self, name: str) -> None:
@@ -158,7 +159,7 @@ class Steps:
     def _read_samples(self, running: int = 0) -> int | None:
         """Return the samples since the last read; None if they are not counted.
 
-        ``running`` batches may be counted already beside the finished ones.
+        The count may include ``running`` batches, which have not been split from their lap yet.
         """
         self._samples_read_at = self._now()
         samples = self.count_samples()
@@ -169,21 +170,22 @@ class Steps:
         before, self._samples_before = self._samples_before, samples
         return samples - before if samples >= before else None
 
-    def _executed_batches(self, running: Execution, expected: int, *, last: bool = False) -> int:
-        """Return the batches of an execution: ``expected``, unless the optimizer must be asked.
+    def _executed_batches(self, running: Execution, expected: int, *, is_last: bool = False) -> int:
+        """Return the batches of an execution: ``expected`` or, if uncertain, the optimizer's count.
 
         Data of unknown length may end within any execution, or before it: then Keras started an
-        empty one. Data that continue make the last execution of an epoch a full one.
+        empty one. If the data outlast an epoch, even its last execution is a full one.
         """
-        single, counted = running.batches == 1, running.epoch_batches is not None
-        if running.per_step > 1 or (single and counted) or ((single or counted) and not last):
+        is_single, is_counted = running.batches == 1, running.epoch_batches is not None
+        is_certain = (is_single or is_counted) if not is_last else (is_single and is_counted)
+        if running.per_step > 1 or is_certain:
             return expected
         updates = self.count_updates()
         if updates is None or self._epoch_updates is None:
             return expected
         count = updates - self._epoch_updates - self._epoch_batches
-        plausible = 0 < count <= running.batches or (count == 0 and self._epoch_batches > 0)
-        return count if plausible else expected
+        is_plausible = 0 < count <= running.batches or (count == 0 and self._epoch_batches > 0)
+        return count if is_plausible else expected
 
     def _record(self, total: int | None) -> None:
         """Record the finished batches, which have ``total`` samples together."""

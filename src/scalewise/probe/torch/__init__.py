@@ -1,1 +1,1 @@
-"""What the trainer and the watcher share about PyTorch; imported only where it is loaded."""
+"""Code that the trainer and the watcher share; only processes that use PyTorch import it."""

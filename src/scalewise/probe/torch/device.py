@@ -15,29 +15,29 @@ from scalewise.probe.environment import peak_resident_bytes
 from scalewise.spec import RunSpec
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
-HOPPER = (9, 0)
+HOPPER = (9, 0)  # Compute capability of NVIDIA's devices.
 DEVICE_TYPES = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": "CPUs"}
 
 
 def bind(spec: RunSpec) -> torch.device:
     """Return the device of this rank, and make it the current one."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     kind = _kind(spec.device)
     if kind == "cpu":
         torch.set_num_threads(spec.threads)
         return torch.device("cpu")
     module = module_of(kind)
     count = module.device_count()
-    if local >= count:
+    if local_rank >= count:
         if spec.backend != "gloo":
             raise SpecError(
-                f"local rank {local} has no device: {count} are visible",
+                f"local rank {local_rank} has no device: {count} are visible",
                 hint='use fewer devices per node; backend = "gloo" lets ranks share one',
             )
-        local %= count
-    device = torch.device(kind, local)
+        local_rank %= count
+    device = torch.device(kind, local_rank)
     module.set_device(device)
-    # Batches have equal shapes, so that benchmarking convolutions once pays.
+    # Batches have equal shapes, so benchmarking convolutions once pays off.
     torch.backends.cudnn.benchmark = True
     return device
 
@@ -59,8 +59,8 @@ def module_of(kind: str) -> Any:
     return getattr(torch, kind)
 
 
-def attention(device: torch.device) -> AbstractContextManager[Any]:
-    """Prefer cuDNN's attention kernel from Hopper on; PyTorch (2.11) prefers FlashAttention."""
+def prefer_cudnn_attention(device: torch.device) -> AbstractContextManager[Any]:
+    """Prefer cuDNN's attention kernel on Hopper and newer, where PyTorch 2.11 does not."""
     can_order = "set_priority" in signature(sdpa_kernel).parameters  # Since PyTorch 2.6.
     is_nvidia = device.type == "cuda" and not torch.version.hip
     if not can_order or not is_nvidia or torch.cuda.get_device_capability(device) < HOPPER:
@@ -76,7 +76,7 @@ def settle(device: torch.device) -> None:
 
 
 def backend(spec: RunSpec, device: torch.device) -> tuple[str, str]:
-    """Return the communication backend, the study's or the device's default, and the reason."""
+    """Return the communication backend (the study's, or the device's default), and the reason."""
     if spec.backend:
         return spec.backend, "the study asks for it"
     return BACKENDS[device.type], f"it is made for {DEVICE_TYPES[device.type]}"

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-MISSES_BEFORE_RELEARNING = 8
+MAX_MISSES = 8
 """Steps without the expected last gradient after which it is determined again."""
 
 
 class LastGradient:
     """Calls ``callback`` when the last gradient of a DDP model is computed.
 
-    In the first steps every gradient has a hook, to learn which comes last; then only that one.
+    In the first steps every gradient has a hook; from then on, only the one that came last.
     """
 
     def __init__(self, model: Any, callback: Callable[..., None]) -> None:
@@ -24,39 +24,39 @@ class LastGradient:
         """Names of parameters that got no gradient."""
         self._callback = callback
         self._parameters = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
-        self._handles: list[Any] = []
-        self._nodes: list[Any] = []
+        self._hooks: list[Any] = []
+        """Handles of the hooks, with the graph nodes that must be kept alive for them."""
         self._order: dict[int, None] = {}
         """Indices of this backward's gradients, in the order of arrival."""
         self._misses = 0
         self._last_indices: list[int] = []
-        self._learn()
+        """Indices of the last gradient in each backward since ``_hook_every_gradient``."""
+        self._hook_every_gradient()
 
-    def remove(self) -> None:
-        for handle in self._handles:
+    def remove_hooks(self) -> None:
+        for _, handle in self._hooks:
             handle.remove()
-        self._handles, self._nodes = [], []
+        self._hooks = []
 
     def miss(self) -> None:
-        """Count a step without the expected last gradient; after several, learn again."""
+        """Count a step without the expected last gradient; after several, find it again."""
         self._misses += 1
-        if self._misses >= MISSES_BEFORE_RELEARNING:
-            self._learn()
+        if self._misses >= MAX_MISSES:
+            self._hook_every_gradient()
 
-    def _learn(self) -> None:
-        self.remove()
+    def _hook_every_gradient(self) -> None:
+        self.remove_hooks()
         self._order, self._last_indices, self._misses = {}, [], 0
         for index, (_, parameter) in enumerate(self._parameters):
-            self._add_hook(parameter, functools.partial(self._arrive, index))
+            self._add_hook(parameter, functools.partial(self._on_gradient, index))
 
     def _add_hook(self, parameter: torch.Tensor, hook: Callable[..., None]) -> None:
         # DDP registered its hook on the same node first: when ours is called,
         # the last bucket is already being reduced.
         node = get_gradient_edge(parameter).node
-        self._nodes.append(node)
-        self._handles.append(node.register_hook(hook))
+        self._hooks.append((node, node.register_hook(hook)))
 
-    def _arrive(self, index: int, *gradients: Any) -> None:
+    def _on_gradient(self, index: int, *gradients: Any) -> None:
         """Note a gradient; after two complete backwards, hook only the last one."""
         if index in self._order:  # The next backward has begun.
             self._last_indices.append(next(reversed(self._order)))
@@ -64,6 +64,6 @@ class LastGradient:
             self.unused |= {self._parameters[number][0] for number in missing}
             self._order.clear()
             if len(self._last_indices) >= 2:
-                self.remove()
+                self.remove_hooks()
                 self._add_hook(self._parameters[self._last_indices[-1]][1], self._callback)
         self._order[index] = None

@@ -1,4 +1,4 @@
-"""Laps for the time in which a rank only waits for others, within another phase.
+"""Add ``sync`` laps to a step: the times within other phases in which a rank waits for others.
 
 A rank waits in ``Work.wait``, in ``wait_tensor`` (functional collectives, DTensor), or in
 ``Stream.wait_event`` where a strategy communicates on another stream of an accelerator.
@@ -20,30 +20,30 @@ Args = tuple[Any, ...]
 Patch = tuple[Any, str, Any, Any]
 """Owner, attribute name, original, replacement."""
 NEXT_PHASE = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
-"""The phase after each one; after ``optimizer`` comes ``input``, in which no rank waits."""
+"""The phase after each lap, by default ``optimizer``. In ``input``, after it, no rank waits."""
 
 
 def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
-    """Return patches around ``Work.wait``; empty if impossible. ``begin`` gets its arguments."""
+    """Return a patch of ``Work.wait`` that calls ``begin(args)`` before it and ``end()`` after."""
     try:
         from torch._C._distributed_c10d import Work
 
-        return [(Work, "wait", Work.wait, _around(Work.wait, begin, end))]
+        return [(Work, "wait", Work.wait, _wrap(Work.wait, begin, end))]
     except (ImportError, AttributeError):
-        return []
+        return []  # This version of PyTorch has another interface.
 
 
 def wrap_functional(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
-    """Return the same patches for functional collectives, which DTensor uses."""
+    """Return the same patch for functional collectives, which DTensor uses."""
     try:
         from torch.distributed import _functional_collectives as owner
 
-        return [(owner, "wait_tensor", owner.wait_tensor, _around(owner.wait_tensor, begin, end))]
+        return [(owner, "wait_tensor", owner.wait_tensor, _wrap(owner.wait_tensor, begin, end))]
     except (ImportError, AttributeError):
         return []
 
 
-def _around(
+def _wrap(
     original: Callable[..., Any], begin: Callable[[Args], None], end: Callable[[], None]
 ) -> Callable[..., Any]:
     @functools.wraps(original)
@@ -62,7 +62,7 @@ _active: "SyncTimer | None" = None
 
 
 @functools.cache
-def _patch_once(handle: Any) -> None:
+def _patch_once(device_module: Any) -> None:
     """Patch every wait of this process to report to the active timer.
 
     Not per step: changing a class invalidates Python's inline caches for it.
@@ -76,42 +76,43 @@ def _patch_once(handle: Any) -> None:
         if _active is not None:
             _active.end()
 
-    for owner, name, _, watched in wrap_wait(begin, end) + wrap_functional(begin, end):
-        setattr(owner, name, watched)
-    if handle:
-        original = handle.Stream.wait_event
-        timed = _around(original, begin, end)
+    for owner, name, _, replacement in wrap_wait(begin, end) + wrap_functional(begin, end):
+        setattr(owner, name, replacement)
+    if device_module:
+        original = device_module.Stream.wait_event
+        timed = _wrap(original, begin, end)
 
         @functools.wraps(original)
         def wait_event(stream: Any, event: Any) -> None:
             is_compute = _active is not None and stream == _active.stream
             (timed if is_compute else original)(stream, event)
 
-        handle.Stream.wait_event = wait_event
+        device_module.Stream.wait_event = wait_event
 
 
 class SyncTimer:
     """Passes on the laps of a step and adds ``sync`` laps; a context manager for one step."""
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
-        first = "pipeline" if spec.degrees.pipeline > 1 else "forward"
-        self._next = {**NEXT_PHASE, "input": first, first: NEXT_PHASE.get(first, "optimizer")}
+        first_phase = "pipeline" if spec.degrees.pipeline > 1 else "forward"
+        self._next_phase = {**NEXT_PHASE, "input": first_phase}
         self._probe: Laps = Unwatched()
-        self._phase = first
-        self._waiting = 0
+        self._phase = first_phase
+        self._open_waits = 0
+        """Waits that have begun and not ended: one wait may call another."""
         self._on_compute_stream = False
-        self._handle: Any = None if device.type == "cpu" else getattr(torch, device.type)
+        self._device_module: Any = None if device.type == "cpu" else getattr(torch, device.type)
         self.stream: Any = None
         """The accelerator's compute stream; other streams only communicate."""
-        # DDP waits inside C++, and ``DdpSyncTimer`` times it. Compiled tensor-parallel layers wait
-        # unseen too: timing only part of the waits would be misleading.
-        plain_ddp = spec.traits.only_ddp and spec.degrees.degree == 1
-        compiled = bool(spec.compile) and spec.degrees.tensor > 1
-        self._enabled = spec.topology.world > 1 and not plain_ddp and not compiled
+        # DDP waits inside C++ (``DdpSyncTimer`` and ``BackwardSync`` time that). Waits of compiled
+        # tensor-parallel layers do not pass the patches: to time only the others would mislead.
+        is_plain_ddp = spec.traits.only_ddp and spec.degrees.degree == 1
+        is_compiled_tensor = bool(spec.compile) and spec.degrees.tensor > 1
+        self._enabled = spec.topology.world > 1 and not (is_plain_ddp or is_compiled_tensor)
         if self._enabled:
-            _patch_once(self._handle)
+            _patch_once(self._device_module)
 
-    def over(self, probe: Laps) -> "SyncTimer":
+    def passing_to(self, probe: Laps) -> "SyncTimer":
         """Pass laps on to ``probe``."""
         self._probe = probe
         return self
@@ -119,7 +120,7 @@ class SyncTimer:
     def __enter__(self) -> "SyncTimer":
         global _active
         if self._enabled:
-            self.stream = self._handle and self._handle.current_stream()
+            self.stream = self._device_module and self._device_module.current_stream()
             _active = self
         return self
 
@@ -129,22 +130,22 @@ class SyncTimer:
 
     def lap(self, phase: str) -> None:
         self._probe.lap(phase)
-        self._phase = self._next.get(phase, "optimizer")
+        self._phase = self._next_phase.get(phase, "optimizer")
 
     def begin(self) -> None:
-        """A wait begins; waits of other streams than the compute stream are not counted."""
-        self._waiting += 1
-        if self._waiting == 1:
+        """Called when a wait begins; only waits of the compute stream are counted."""
+        self._open_waits += 1
+        if self._open_waits == 1:
             self._on_compute_stream = (
-                not self._handle or self._handle.current_stream() == self.stream
+                not self._device_module or self._device_module.current_stream() == self.stream
             )
             if self._on_compute_stream:
                 self._probe.lap(self._phase)
 
     def end(self) -> None:
-        """A wait ends."""
-        self._waiting -= 1
-        if not self._waiting and self._on_compute_stream:
+        """Called when a wait ends."""
+        self._open_waits -= 1
+        if not self._open_waits and self._on_compute_stream:
             self._probe.lap("sync")
 
 
@@ -154,9 +155,9 @@ class DdpSyncTimer:
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self.laps: Laps = Unwatched()
         wrapped = [model for model in models if isinstance(model, DistributedDataParallel)]
-        self._last = [LastGradient(model, self._begin) for model in wrapped]
+        self._last_gradients = [LastGradient(model, self._on_last_gradient) for model in wrapped]
 
-    def _begin(self, *gradients: Any) -> None:
+    def _on_last_gradient(self, *gradients: Any) -> None:
         if isinstance(self.laps, SyncTimer):
             self.laps.begin()
             # DDP queued its callback before ours, so that ours runs after its reduction.

@@ -35,7 +35,7 @@ class DdpModels:
 
     def remove(self) -> None:
         for last_gradient in self._last_gradients.values():
-            last_gradient.remove()
+            last_gradient.remove_hooks()
 
     def check_sync(self, lap_names: list[str]) -> None:
         """Count a missed last gradient, if the laps of the last step have no ``sync``."""

@@ -1,1 +1,1 @@
-"""Checkpoints, weights and what is saved with them."""
+"""Write and read checkpoints and weights; keep a moving average of the weights."""

@@ -1,7 +1,7 @@
 """Write and read distributed checkpoints (torch.distributed.checkpoint), asynchronously.
 
 Tensors have the names of the serial model: any number of devices and any strategy can read them.
-Each rank writes the tensors it holds; of replicated ones, the lowest rank writes its copy.
+Each rank writes the tensors it holds; a replicated tensor is written by the lowest rank only.
 """
 
 import shutil
@@ -45,70 +45,70 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder, self._keep = folder, keep
-        # A group of its own: collectives of the writer must not mix with those of a step.
+        # A separate group: collectives of the writer must not mix with those of a step.
         self._group = dist.new_group(backend="gloo")
         self._writing: Future[Any] | None = None
-        self._name = ""
+        self._last_name = ""
 
     def latest(self, tick: Callable[[], None]) -> tuple[Path | None, dict[Path, str]]:
-        """Return the run's newest complete checkpoint, and the problems of newer ones.
+        """Return the run's newest complete checkpoint, and the problems of newer, damaged ones.
 
-        Damaged ones are set aside, unfinished ones removed. ``tick`` is called while reading.
+        Damaged ones are renamed, unfinished ones removed. ``tick`` is called while reading.
         """
-        path, damaged = self.newest_whole(checkpoints.written(self._folder), tick)
+        path, damaged = self.newest_complete(checkpoints.written(self._folder), tick)
         if dist.get_rank() == 0:
             for damaged_path in damaged:
                 checkpoints.set_aside(damaged_path)
             checkpoints.remove_old(self._folder, self._keep, needed=path)
         return path, damaged
 
-    def newest_whole(
+    def newest_complete(
         self, candidates: Sequence[Path], tick: Callable[[], None]
     ) -> tuple[Path | None, dict[Path, str]]:
-        """Return, equally on all ranks, the newest complete candidate, and problems of newer ones.
+        """Return the newest complete candidate (the same on all ranks), and problems of newer ones.
 
-        The candidates are those of rank 0, and each rank reads its share of the files.
+        The candidates of rank 0 count, and each rank reads its share of their files.
         """
-        names = [list(candidates)]
-        dist.broadcast_object_list(names, group=self._group)
+        shared_candidates = [list(candidates)]
+        dist.broadcast_object_list(shared_candidates, group=self._group)
         damaged: dict[Path, str] = {}
         rank, world = dist.get_rank(), dist.get_world_size()
-        for path in reversed(names[0]):
+        for path in reversed(shared_candidates[0]):
             problems = [checkpoints.resume_damage(path) if rank == 0 else ""]
             dist.broadcast_object_list(problems, group=self._group)
             if not problems[0]:
                 problems = [""] * world
-                mine = checkpoints.content_damage(path, rank, world, tick)
-                dist.all_gather_object(problems, mine, group=self._group)
+                own_problem = checkpoints.content_damage(path, rank, world, tick)
+                dist.all_gather_object(problems, own_problem, group=self._group)
             if not any(problems):
                 return path, damaged
             damaged[path] = next(filter(None, problems))
         return None, damaged
 
     def write(self, state: Tensors, progress: Progress) -> str:
-        """Start to write a checkpoint; return the problem of the previous one, or ``""``."""
+        """Start to write a checkpoint; return why the previous one failed, or an empty string."""
         problem = self.wait()
-        self._name = checkpoints.name_of(progress.step)
-        path = self._folder / self._name
+        self._last_name = checkpoints.name_of(progress.step)
+        path = self._folder / self._last_name
         if dist.get_rank() == 0:
             shutil.rmtree(path, ignore_errors=True)
             checkpoints.write_progress(path, progress)
-        # Training goes on while tensors are written; async_save itself copies those of a device.
+        # Training goes on meanwhile, hence copies; async_save itself copies those on accelerators.
         copies = {
             name: tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach()
             for name, tensor in state.items()
         }
-        answer: Any = async_save(
+        writing: Any = async_save(
             copies,
             storage_writer=ChecksumWriter(path),
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
             process_group=self._group,
         )
-        self._writing = answer
+        self._writing = writing
         return problem
 
     def wait(self) -> str:
-        """Wait until the last checkpoint is complete; return its problem, or an empty string."""
+        """Wait until the last checkpoint is complete; return why it failed, or an empty string."""
         if self._writing is None:
             return ""
         writing, self._writing = self._writing, None
@@ -117,7 +117,7 @@ class Checkpoints:
         except (Exception, CheckpointException) as problem:
             failure = first_failure(problem)
             reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
-            return f"checkpoint {self._name} could not be written: {reason}"
+            return f"checkpoint {self._last_name} could not be written: {reason}"
         if dist.get_rank() == 0:
             checkpoints.remove_old(self._folder, self._keep)
         return ""
@@ -140,7 +140,7 @@ class ChecksumWriter(FileSystemWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[Any]) -> None:
-        """Write the metadata and checksums that rank 0 has of all ranks."""
+        """Write the metadata, and the checksums of all ranks' files; called on rank 0."""
         super().finish(metadata, [written for written, _ in results])
         files = {name: checksum for _, part in results for name, checksum in part.items()}
         checkpoints.write_checksums(Path(self.path), files)
@@ -157,27 +157,28 @@ def model_state(model: nn.Module) -> Tensors:
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Tensors:
     """Return the state tensors of this rank's optimizer."""
-    inner = local_optimizer(optimizer)
+    local = local_optimizer(optimizer)
     return {
         f"optimizer.{name}.{key}": value
-        for name, parameter in _updated_parameters(model, inner)
-        for key, value in inner.state[parameter].items()
+        for name, parameter in _updated_parameters(model, local)
+        for key, value in local.state[parameter].items()
         if isinstance(value, Tensor)
     }
 
 
 def allocate_optimizer_state(
-    model: nn.Module, optimizer: Optimizer, shapes: dict[str, Any]
+    model: nn.Module, optimizer: Optimizer, saved: dict[str, Any]
 ) -> Tensors:
     """Allocate the optimizer state that a checkpoint has for this rank; return its tensors."""
-    inner = local_optimizer(optimizer)
-    on_device = any(group.get("fused") or group.get("capturable") for group in inner.param_groups)
-    for name, parameter in _updated_parameters(model, inner):
+    local = local_optimizer(optimizer)
+    # Fused and capturable optimizers keep their step counters on the device, too.
+    on_device = any(group.get("fused") or group.get("capturable") for group in local.param_groups)
+    for name, parameter in _updated_parameters(model, local):
         prefix = f"optimizer.{name}."
-        for key in [key for key in shapes if key.startswith(prefix)]:
-            size, dtype = shapes[key].size, shapes[key].properties.dtype
+        for key in [key for key in saved if key.startswith(prefix)]:
+            size, dtype = saved[key].size, saved[key].properties.dtype
             device = parameter.device if on_device else "cpu"
-            inner.state[parameter][key.removeprefix(prefix)] = (
+            local.state[parameter][key.removeprefix(prefix)] = (
                 torch.zeros_like(parameter, dtype=dtype)  # Distributed like the parameter.
                 if size == parameter.shape
                 else torch.zeros(size, dtype=dtype, device=device)
@@ -191,22 +192,22 @@ def tensor_metadata(path: Path) -> dict[str, TensorStorageMetadata]:
     return {k: entry for k, entry in entries.items() if isinstance(entry, TensorStorageMetadata)}
 
 
-def refuse_another_model(path: Path, model: nn.Module, shapes: dict[str, Any]) -> None:
+def refuse_another_model(path: Path, model: nn.Module, saved: dict[str, Any]) -> None:
     """Refuse a checkpoint whose tensors are not those of the model."""
     for name, tensor in model_state(model).items():
-        saved = shapes.get(name)
-        if saved is None or saved.size != tensor.shape:
-            shape = "is not in it" if saved is None else f"has the shape {list(saved.size)} in it"
+        entry = saved.get(name)
+        if entry is None or entry.size != tensor.shape:
+            shape = "is missing" if entry is None else f"has the shape {list(entry.size)}"
             raise SpecError(
-                f"{path} is of another model: {name.partition('.')[2]} {shape}, "
-                f"and {list(tensor.shape)} here",
+                f"{path} is of another model: {name.partition('.')[2]} {shape} in it, "
+                f"and this run needs the shape {list(tensor.shape)}",
                 hint="continue with the same workload, options and data, or leave resume out",
             )
 
 
 def rng_state(device: torch.device) -> Tensors:
     """Return the state of this rank's random number generators."""
-    key = f"ranks.{dist.get_rank()}.chance"
+    key = f"ranks.{dist.get_rank()}.chance"  # A name in files: do not change it.
     on_cuda = device.type == "cuda"
     cuda_state = {f"{key}.cuda": torch.cuda.get_rng_state(device)} if on_cuda else {}
     return {key: torch.get_rng_state(), **cuda_state}
@@ -220,23 +221,23 @@ def set_rng_state(state: Tensors, device: torch.device) -> None:
         torch.cuda.set_rng_state(state[f"{key}.cuda"], device)
 
 
-def empty_tensors(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) -> Tensors:
+def empty_tensors(names: Iterable[str], saved: dict[str, TensorStorageMetadata]) -> Tensors:
     """Return uninitialized tensors, to be filled from a checkpoint."""
-    return {n: torch.empty(shapes[n].size, dtype=shapes[n].properties.dtype) for n in names}
+    return {n: torch.empty(saved[n].size, dtype=saved[n].properties.dtype) for n in names}
 
 
 def serial_weights(path: Path) -> Tensors:
-    """Return the full weights of a checkpoint, read in one process; the EMA, if it has one."""
+    """Return the full weights of a checkpoint, or its EMA if it has one, read in one process."""
     if problem := checkpoints.size_damage(path) or checkpoints.content_damage(path):
         older = [other for other in checkpoints.complete(path.parent) if other.name < path.name]
         hint = "there is no older one beside it"
         if older:
             hint = f"--step {checkpoints.step_of(older[-1])} takes an older one"
         raise RecordError(f"{path} is damaged: {problem}", hint=hint)
-    shapes = tensor_metadata(path)
-    names = [name for name in shapes if name.startswith(("model.", "average."))]
+    saved = tensor_metadata(path)
+    names = [name for name in saved if name.startswith(("model.", "average."))]
     with as_record_error(path):
-        state = empty_tensors(names, shapes)
+        state = empty_tensors(names, saved)
         load(state, storage_reader=CheckpointReader(path), no_dist=True)
     weights: Tensors = {}
     for prefix in ("model.", "average."):  # The average replaces the weights.
@@ -248,9 +249,9 @@ def serial_weights(path: Path) -> Tensors:
     return weights
 
 
-def _updated_parameters(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]]:
-    """Return the parameters that this rank's own optimizer updates, with their names."""
-    updated = {id(parameter) for parameter in optimizer_parameters(inner)}
+def _updated_parameters(model: nn.Module, local: Any) -> list[tuple[str, Tensor]]:
+    """Return names and values of the parameters that this rank's optimizer updates."""
+    updated = {id(parameter) for parameter in optimizer_parameters(local)}
     return [
         (name, parameter)
         for stage in local_stages(model)

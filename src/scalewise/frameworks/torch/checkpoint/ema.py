@@ -15,12 +15,12 @@ class EMA:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
         stages = local_stages(model)
-        named = [pair for s in stages for pair in s.named_parameters(remove_duplicate=False)]
+        named = [pair for part in stages for pair in part.named_parameters(remove_duplicate=False)]
         self._weights = list({id(weight): weight for _, weight in named}.values())
         self._averages = [weight.detach().clone() for weight in self._weights]
         average_of = {id(weight): avg for weight, avg in zip(self._weights, self._averages)}
         self._named = {name: average_of[id(weight)] for name, weight in named}
-        """By every name: tied weights have several, as in the model's state dict."""
+        """The averages by name; tied weights have several names, as in the model's state dict."""
 
     @property
     def state(self) -> dict[str, Tensor]:

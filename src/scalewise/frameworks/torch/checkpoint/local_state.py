@@ -1,4 +1,4 @@
-"""What this rank holds: its tensors and stages of the model, and their bytes."""
+"""The part of a model, an optimizer or a tensor that this rank holds, and its bytes."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -19,7 +19,7 @@ def local_stages(model: nn.Module) -> Iterable[nn.Module]:
 
 
 def local_optimizer(optimizer: Optimizer) -> Any:
-    """Return the optimizer of this rank's parameters: ZeRO wraps it in another one."""
+    """Return the optimizer of this rank's parameters, which ZeRO wraps in another one."""
     return getattr(optimizer, "optim", optimizer)
 
 

@@ -1,8 +1,8 @@
 """Load tensors and checkpoints from files without running code that is in them.
 
 ``torch.load(weights_only=True)`` is not enough: before version 2.6 it runs code of the old tar
-format and of TorchScript, before 2.5 distributed checkpoints are read without it, and their
-``.metadata`` always is.
+format and of TorchScript. PyTorch reads distributed checkpoints without it before 2.5, and their
+``.metadata`` without it in every version.
 """
 
 import io
@@ -24,11 +24,11 @@ from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, 
 from scalewise.record.checkpoints import METADATA
 
 ZIP_MAGIC = b"PK\x03\x04"
-HINT = "nothing in it was run; take another checkpoint, or write it again"
+HINT = "no code in it was run; take another checkpoint, or write it again"
 
 
 def _memory_format(owner: Any, name: Any) -> Any:
-    """Replace ``getattr``, with which some versions of Python pickle members of an enum."""
+    """Replace ``getattr``: some versions of Python pickle an enum member as a call of it."""
     if owner is not dcp._MEM_FORMAT_ENCODING:
         raise ValueError("builtins.getattr is not allowed in it")
     return dcp._MEM_FORMAT_ENCODING[name]
@@ -52,15 +52,15 @@ METADATA_CLASSES: dict[tuple[str, str], Any] = {
        for module in ("pathlib", "pathlib._local")},
     ("builtins", "getattr"): _memory_format,
 }  # fmt: skip
-"""Everything that the ``.metadata`` of a distributed checkpoint may name, from PyTorch 2.4 on."""
+"""Classes and functions that ``.metadata`` of a distributed checkpoint uses since PyTorch 2.4."""
 
 
 @contextmanager
 def as_record_error(path: Path) -> Iterator[None]:
-    """Raise any error while ``path`` is read as a RecordError that names it."""
+    """Turn any error while ``path`` is read into a RecordError that names it."""
     try:
         yield
-    except (Exception, CheckpointException) as error:
+    except (Exception, CheckpointException) as error:  # The latter is a BaseException only.
         first = first_failure(error)
         if isinstance(first, ScalewiseError):
             raise RecordError(str(first), hint=first.hint) from error
@@ -69,7 +69,7 @@ def as_record_error(path: Path) -> Iterator[None]:
 
 
 def first_failure(problem: BaseException) -> BaseException:
-    """Return the first rank's error of a CheckpointException; any other error as it is."""
+    """Return the first rank's error if it is a CheckpointException, else the error itself."""
     failures = list(getattr(problem, "failures", {}).values())
     if failures and isinstance(failures[0], tuple):
         first: BaseException = failures[0][0]
@@ -81,7 +81,7 @@ def load_tensors(file: IO[bytes]) -> Any:
     """Return the tensors and plain values of a file of ``torch.save``; refuse anything else."""
     start = file.tell()
     if file.read(len(ZIP_MAGIC)) != ZIP_MAGIC:
-        raise ValueError("it does not begin as files of torch.save do")
+        raise ValueError("it does not begin like a file that torch.save writes")
     file.seek(start)
     if "constants.pkl" in torch._C.PyTorchFileReader(file).get_all_records():
         raise ValueError("it is a TorchScript archive, which holds code")
@@ -115,7 +115,6 @@ class CheckpointReader(FileSystemReader):
         return metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Fill the planner's tensors."""
         items_by_file: dict[str, list[ReadItem]] = {}
         for item in plan.items:
             name = self.storage_data[item.storage_index].relative_path
@@ -138,7 +137,7 @@ class CheckpointReader(FileSystemReader):
             tensor = tensor.narrow(axis, start, length)
         target = planner.resolve_tensor(item).detach()
         if target.shape != tensor.shape:
-            raise ValueError(f"{name} has another shape in it")
+            raise ValueError(f"{name} has the shape {list(tensor.shape)}, not {list(target.shape)}")
         target.copy_(tensor)
         planner.commit_tensor(item, target)
 

@@ -17,7 +17,8 @@ from scalewise.record.write import cannot_write
 
 def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
     """Return all weights by the serial model's names on rank 0, None on others (a collective)."""
-    is_first = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
+    # One rank of each pipeline stage keeps the weights; all ranks take part in ``full_tensor``.
+    keeps_weights = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
     weights: dict[str, Tensor] = {}
     gathered: dict[int, Tensor] = {}
     for stage in local_stages(model):
@@ -25,19 +26,19 @@ def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | No
             if id(value) not in gathered:  # Tied weights have several names.
                 tensor: Any = value.detach()
                 full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-                gathered[id(value)] = full.cpu() if is_first else full.new_empty(0)
-            if is_first:
+                gathered[id(value)] = full.cpu() if keeps_weights else full.new_empty(0)
+            if keeps_weights:
                 weights[name] = gathered[id(value)]
     parts: list[Any] | None = [weights] * dist.get_world_size() if dist.get_rank() == 0 else None
     if axis_size(mesh, "pipeline") > 1:
-        dist.gather_object(weights, parts)
+        dist.gather_object(weights, parts)  # Replaces the elements of rank 0's list.
     if parts is None:
         return None
     return {name: value for part in parts for name, value in part.items()}
 
 
 def export(source: Path, to: Path) -> dict[str, int]:
-    """Write the weights of a checkpoint folder or weights file, for the serial model."""
+    """Write the weights of a checkpoint folder or weights file under the serial model's names."""
     # Imported here: torch.distributed.checkpoint takes a second to import.
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights
     from scalewise.frameworks.torch.checkpoint.safe_load import read_weights

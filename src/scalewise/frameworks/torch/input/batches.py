@@ -1,4 +1,4 @@
-"""Batches by sample indices: from tensors in memory, image files (as bytes), or tokens."""
+"""Batches of raw bytes or tokens by sample index: from memory, image files or token streams."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from scalewise.errors import Broken
 
 IGNORED_LABEL = -100
-"""The label of a sample that does not count: the default ``ignore_index`` of PyTorch's losses."""
+"""The label of a sample to leave out: the default ``ignore_index`` of PyTorch's losses."""
 Batch = tuple[Tensor, Tensor]
 """Inputs and their labels."""
 
@@ -26,7 +26,7 @@ class Samples(Protocol):
 
 
 class TensorSamples:
-    """Samples in memory: images and their labels, or tokens and the next ones."""
+    """Samples in memory: images and their classes, or tokens and the tokens that follow them."""
 
     def __init__(self, inputs: Tensor, labels: Tensor, flip: "RandomFlip | None" = None) -> None:
         self.inputs, self.labels, self._flip = inputs, labels, flip
@@ -35,13 +35,11 @@ class TensorSamples:
         return len(self.labels)
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Return these samples, some mirrored."""
         device_indices = indices.to(self.inputs.device, non_blocking=True)
         inputs, labels = self.inputs[device_indices], self.labels[device_indices]
         return self._flip(inputs, indices, epoch) if self._flip else inputs, labels
 
     def to(self, device: torch.device) -> "TensorSamples":
-        """Return the same samples on a device."""
         return TensorSamples(self.inputs.to(device), self.labels.to(device), self._flip)
 
 
@@ -52,18 +50,19 @@ class RandomFlip:
         self._seed = seed
 
     def __call__(self, images: Tensor, indices: Tensor, epoch: int) -> Tensor:
-        """Return images (channels last), some of them mirrored."""
+        """Return NHWC images, some of them mirrored along the width."""
         mirrored = self.draw(indices, epoch)[:, None, None, None]
         return torch.where(mirrored.to(images.device, non_blocking=True), images.flip(2), images)
 
     def draw(self, indices: Tensor, epoch: int) -> Tensor:
-        """Return which of these samples are mirrored."""
+        """Return for each of these samples whether it is mirrored."""
         generator = torch.Generator().manual_seed((self._seed << 20) + epoch)
+        # Drawn for all indices from 0 on: a sample gets the same number in any batch.
         return torch.rand(int(indices.max()) + 1, generator=generator)[indices] < 0.5
 
 
 class PackedImages:
-    """Images that were decoded beforehand into large files."""
+    """Images that ``scalewise data make --packed`` decoded into large files."""
 
     def __init__(self, rows: Any, flip: RandomFlip | None = None) -> None:
         self._rows, self._flip = rows, flip
@@ -73,14 +72,13 @@ class PackedImages:
         return len(self._rows)
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Read these images, some mirrored."""
         inputs = torch.from_numpy(self._rows.read(indices.tolist()))
         return self._flip(inputs, indices, epoch) if self._flip else inputs, self._labels[indices]
 
 
 class ImageFiles:
-    """Image files, decoded on demand. A broken file is reported on stderr, and its label becomes
-    IGNORED_LABEL, unless ``refuse`` is set. That may happen to all images of a batch.
+    """Image files, decoded on demand. With ``refuse`` a broken file raises an error; else it is
+    reported on stderr, and its label becomes IGNORED_LABEL (perhaps all labels of a batch).
     """
 
     def __init__(
@@ -102,7 +100,6 @@ class ImageFiles:
         return len(self._split)
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Decode these images."""
         from scalewise.frameworks.data.pixels import decode_image
 
         inputs = torch.empty(len(indices), self._edge, self._edge, 3, dtype=torch.uint8)
@@ -134,16 +131,15 @@ class ImageFiles:
 
 
 class TokenWindows:
-    """Consecutive sequences of one length in a stream of tokens."""
+    """Consecutive sequences of one length in a stream of tokens; ``windows`` selects some."""
 
     def __init__(self, stream: Any, length: int, windows: Sequence[int] | None = None) -> None:
         self._stream, self._length = stream, length
         self._windows = range((len(stream) - 1) // length) if windows is None else windows
 
     def split(self, every: int) -> "tuple[TokenWindows, TokenWindows]":
-        """Return the training windows, and every ``every``-th window for validation."""
-        last = len(self) - 1
-        validation = [n for n in self._windows if n % every == every - 1 or n == last < every]
+        """Return training windows and validation windows: every ``every``-th one, or the last."""
+        validation = [n for n in self._windows if n % every == every - 1] or [*self._windows[-1:]]
         train = sorted({*self._windows} - {*validation})
         first, second = (TokenWindows(self._stream, self._length, w) for w in (train, validation))
         return first, second
@@ -152,7 +148,7 @@ class TokenWindows:
         return len(self._windows)
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Read these sequences; the label of a token is the next one."""
+        """Read these sequences; the label of a token is the next token."""
         length = self._length
         starts = [self._windows[n] * length for n in indices.tolist()]
         rows = [self._stream[start : start + length + 1].astype("int64") for start in starts]

@@ -29,7 +29,7 @@ from scalewise.frameworks.torch.input.batches import (
 from scalewise.spec import RunSpec
 
 REAL_KINDS = ("digits", "cifar", "idx")
-"""In-memory data sets that are not synthetic: a synthetic one says itself where it lies."""
+"""In-memory data sets with real samples; ``Source.on_device`` decides for synthetic ones."""
 MAX_ON_DEVICE_BYTES = 2**30
 """A real data set up to this size is copied to the accelerator. CIFAR-10 has a sixth of it."""
 
@@ -38,11 +38,11 @@ MAX_ON_DEVICE_BYTES = 2**30
 class Preprocessing(ImageTransform):
     """Turns raw bytes into model inputs: scale, normalize, resize."""
 
-    def on(
+    def build(
         self, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> Callable[[Tensor], Tensor]:
-        """Return a function that makes NCHW inputs, on accelerators stored as channels last."""
-        if self.scale is None:
+        """Return a function from NHWC bytes to NCHW inputs (on accelerators, channels last)."""
+        if self.scale is None:  # Tokens.
             return lambda inputs: inputs
         on_cpu = device.type == "cpu"
         gain, shift = torch.tensor(self.scale, device=device), None
@@ -51,22 +51,22 @@ class Preprocessing(ImageTransform):
             gain, shift = gain / std, -mean / std
 
         def preprocess(images: Tensor) -> Tensor:
-            if images.shape[3] == 1:  # One channel: both memory formats are the same.
+            if images.shape[3] == 1:  # One channel: NCHW and NHWC are the same in memory.
                 pixels = images.reshape(len(images), 1, *images.shape[1:3])
             else:
                 pixels = images.permute(0, 3, 1, 2)
-            edge = self.edge if pixels.shape[2:] != (self.edge, self.edge) else None
+            new_edge = self.edge if pixels.shape[2:] != (self.edge, self.edge) else None
             if on_cpu:
                 out = pixels = pixels.to(torch.float32, memory_format=torch.contiguous_format)
             else:  # Convert, scale and normalize in one kernel.
-                out = torch.empty_like(pixels, dtype=torch.float32 if edge else dtype)
+                out = torch.empty_like(pixels, dtype=torch.float32 if new_edge else dtype)
             if shift is None:
                 torch.mul(pixels, gain, out=out)
             else:
                 torch.addcmul(shift, pixels, gain, out=out)
-            if edge and not on_cpu:
-                return resize_by_matmul(out, edge, dtype)
-            return (_interpolate(out, (edge, edge)) if edge else out).to(dtype)
+            if new_edge and not on_cpu:
+                return resize_by_matmul(out, new_edge, dtype)
+            return (_interpolate(out, (new_edge, new_edge)) if new_edge else out).to(dtype)
 
         return preprocess
 
@@ -93,7 +93,7 @@ def resize_by_matmul(images: Tensor, edge: int, dtype: torch.dtype) -> Tensor:
 def _resize_weights(
     size: int, edge: int, channels: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the matrix that resizes a line of ``size`` pixels to ``edge`` pixels."""
+    """Return the matrix that resizes a line of ``size`` pixels with interleaved channels."""
     pixel_weights = _interpolate(torch.eye(size)[None, None], (edge, size))[0, 0]
     return torch.kron(pixel_weights, torch.eye(channels)).to(device, dtype)
 
@@ -112,7 +112,7 @@ class Data:
     """Whether the samples are on the device already."""
 
     @property
-    def may_skip(self) -> bool:
+    def may_ignore_labels(self) -> bool:
         """Whether samples may have IGNORED_LABEL: image files may be broken."""
         return isinstance(self.train, ImageFiles)
 
@@ -125,21 +125,21 @@ class Data:
         images = torch.zeros(count, height, width, channels, dtype=torch.uint8)
         return images, torch.zeros(count, dtype=torch.long)
 
-    def near(self, device: torch.device, source: Source) -> "Data":
-        """Return the data on the device, if the source asks for that or it is real and small."""
+    def placed(self, device: torch.device, source: Source) -> "Data":
+        """Return the data, copied to the device if the source says so or it is real and small."""
         train, validation = self.train, self.validation
         if not isinstance(train, TensorSamples) or not isinstance(validation, TensorSamples):
             return self
         size = train.inputs.nbytes + validation.inputs.nbytes
-        fits = source.kind in REAL_KINDS and device.type != "cpu" and size <= MAX_ON_DEVICE_BYTES
-        if not (source.on_device or fits):
+        is_small = size <= MAX_ON_DEVICE_BYTES and device.type != "cpu"
+        if not (source.on_device or (source.kind in REAL_KINDS and is_small)):
             return self
         train, validation = train.to(device), validation.to(device)
         return replace(self, train=train, validation=validation, on_device=True)
 
 
 def load(source: Source, spec: RunSpec | None = None) -> Data:
-    """Load a data set, or list its files; rank 0 lists an image folder for all ranks."""
+    """Load a data set or, of an image folder, list the files (on rank 0, for all ranks)."""
     if spec:
         refuse_crop(source, spec.augment)
     if source.kind in ("digits", "synthetic"):
@@ -180,9 +180,9 @@ def _list_images(source: Source, spec: RunSpec | None, flip: RandomFlip | None) 
     from scalewise.frameworks.data.image_folder import Listing
     from scalewise.frameworks.data.pixels import Crop
 
-    has_ranks = dist.is_initialized()
-    content = [b"" if has_ranks and dist.get_rank() else Listing.of(source.path).to_bytes()]
-    if has_ranks:
+    is_distributed = dist.is_initialized()
+    content = [b"" if is_distributed and dist.get_rank() else Listing.of(source.path).to_bytes()]
+    if is_distributed:
         dist.broadcast_object_list(content)
     listing = Listing.from_bytes(content[0])
     crop = None
@@ -197,7 +197,7 @@ def _list_images(source: Source, spec: RunSpec | None, flip: RandomFlip | None) 
 
 
 def _load_tokens(source: Source) -> Data:
-    """Sequences of the bytes of a text, or of a file of tokens."""
+    """Return sequences of the bytes of a text, or of the tokens in a file."""
     from scalewise.frameworks.data import tokens
 
     streams = tokens.read(source.path)
@@ -214,9 +214,10 @@ def _load_tokens(source: Source) -> Data:
 
 
 def _make_tokens(source: Source) -> Data:
-    """Synthetic language in which a token mostly determines the next one."""
+    """Make a synthetic language in which a token mostly determines the next one."""
     length, vocabulary = source.shape, source.vocabulary
     assert isinstance(length, int)
+    # One more for validation after every HELD_OUT training sequences; at least one.
     count = source.count + max(1, source.count // HELD_OUT)
     stream = _random_tokens(count * length + 1, vocabulary)
     sequences, labels = (part.reshape(count, length) for part in (stream[:-1], stream[1:]))
@@ -224,15 +225,14 @@ def _make_tokens(source: Source) -> Data:
     if not is_validation.any():
         is_validation[-1] = True
     train, validation = (
-        TensorSamples(sequences[chosen], labels[chosen])
-        for chosen in (~is_validation, is_validation)
+        TensorSamples(sequences[mask], labels[mask]) for mask in (~is_validation, is_validation)
     )
     return Data(train, validation, vocabulary, length, Preprocessing())
 
 
 def _random_tokens(length: int, vocabulary: int) -> Tensor:
-    """Return tokens of which four in five follow from the previous one."""
-    generator = torch.Generator().manual_seed(20)
+    """Return tokens: four in five are the fixed successor of the previous one, others random."""
+    generator = torch.Generator().manual_seed(20)  # Any fixed seed: all ranks need the same.
     successors = torch.randperm(vocabulary, generator=generator).tolist()
     random_tokens = torch.randint(0, vocabulary, (length,), generator=generator).tolist()
     follows = (torch.rand(length, generator=generator) < 0.8).tolist()

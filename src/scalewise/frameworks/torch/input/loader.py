@@ -22,7 +22,7 @@ from scalewise.spec import RunSpec
 
 
 class Pass(NamedTuple):
-    """A pass over the training data from a step on, or the validation after an epoch."""
+    """A pass over the training data that starts at a step, or the validation after an epoch."""
 
     epoch: int
     first_step: int = 0
@@ -30,11 +30,11 @@ class Pass(NamedTuple):
 
 
 Request = tuple[Pass, Indices]
-"""The samples of one batch. No tensor: each would be passed to a worker in a shared-memory file."""
+"""A batch's pass and sample indices (NumPy: a tensor would be sent in a shared-memory file)."""
 
 
 class PassSampler(Sampler[Request]):
-    """The batches that one rank needs, pass by pass, from any pass on."""
+    """Yields a request for every batch that this rank needs, from the pass ``first`` on."""
 
     def __init__(
         self, shards: Shards, validation_batches: Sequence[Indices], spec: RunSpec, total_steps: int
@@ -53,16 +53,16 @@ class PassSampler(Sampler[Request]):
         current = self.first
         while True:
             yield current
-            done = min((current.epoch + 1) * self._shards.steps, self._end)
-            is_due = self._spec.validates(current.epoch) if self._spec.epochs else done == self._end
+            end = min((current.epoch + 1) * self._shards.steps, self._end)
+            is_due = self._spec.validates(current.epoch) if self._spec.epochs else end == self._end
             if is_due and not current.validation:
                 current = Pass(current.epoch, validation=True)
-            elif done < self._end:
+            elif end < self._end:
                 current = Pass(current.epoch + 1)
             else:
                 return
 
-    def size(self, data_pass: Pass) -> int:
+    def batch_count(self, data_pass: Pass) -> int:
         """Return the number of batches of a pass."""
         if data_pass.validation:
             return len(self._validation_batches)
@@ -75,7 +75,7 @@ class PassSampler(Sampler[Request]):
             if not data_pass.validation:
                 self._shards.set_epoch(data_pass.epoch, data_pass.first_step)
             batches = self._validation_batches if data_pass.validation else self._shards
-            for indices in islice(batches, self.size(data_pass)):
+            for indices in islice(batches, self.batch_count(data_pass)):
                 yield data_pass, indices
 
 
@@ -84,18 +84,18 @@ LoadedBatch = tuple[Tensor, Tensor, list[str]]
 
 
 class BatchDataset(Dataset[LoadedBatch | ScalewiseError]):
-    """Loads the batch of a request; preprocesses it too if ``preprocess`` is set."""
+    """Loads the batch of a request, and preprocesses it if ``preprocess`` is set."""
 
     def __init__(self, data: Data, *, preprocess: bool) -> None:
         self._data = data
-        self._preprocess = data.preprocessing.on(torch.device("cpu")) if preprocess else None
+        self._preprocess = data.preprocessing.build(torch.device("cpu")) if preprocess else None
 
     def __getitem__(self, request: Request) -> LoadedBatch | ScalewiseError:
         data_pass, indices = request[0], torch.from_numpy(request[1])
         samples = self._data.validation if data_pass.validation else self._data.train
         try:
             inputs, labels = samples.batch(indices, data_pass.epoch)
-        except ScalewiseError as error:  # DataLoader would turn it into a worker's traceback.
+        except ScalewiseError as error:  # Raised, it would become a traceback of the worker.
             return error
         unreadable: list[str] = []
         if isinstance(samples, ImageFiles):
@@ -104,13 +104,13 @@ class BatchDataset(Dataset[LoadedBatch | ScalewiseError]):
 
 
 class BatchLoader:
-    """The batches of one rank. Passes in the sampler's order need no restart of the workers."""
+    """Loads the batches of one rank. Workers restart only if a pass is not the sampler's next."""
 
     def __init__(
         self, data: Data, sampler: PassSampler, spec: RunSpec, device: torch.device
     ) -> None:
         self._sampler, self._device = sampler, device
-        self.preprocess = data.preprocessing.on(device, input_dtype(spec, device))
+        self.preprocess = data.preprocessing.build(device, input_dtype(spec, device))
         """Turns the raw inputs of a batch on the device into the model's inputs."""
         self._loader: DataLoader[LoadedBatch | ScalewiseError] = DataLoader(
             BatchDataset(data, preprocess=device.type == "cpu"),
@@ -151,7 +151,7 @@ class BatchLoader:
         """Begin a pass: ``next_batch`` then returns its batches."""
         if self._remaining or data_pass != self._next_pass:
             self.restart(data_pass)
-        self._remaining = self._sampler.size(data_pass)
+        self._remaining = self._sampler.batch_count(data_pass)
         self._next_pass = next(self._passes, None)
 
     def next_batch(self) -> Batch:
@@ -163,11 +163,11 @@ class BatchLoader:
         return inputs, labels
 
     def close(self) -> None:
-        """Stop the workers."""
+        """Stop the workers: they end when nothing refers to their iterator."""
         self._batches, self._prefetcher = iter(()), None
 
     def prefetch(self) -> bool:
-        """Start to copy the next batch to an accelerator; return whether there is one."""
+        """Start to copy the next batch to an accelerator; return whether a copy was started."""
         return self._prefetcher is not None and self._prefetcher.start_copy()
 
 
@@ -192,7 +192,7 @@ class DevicePrefetcher:
         self._module = module_of(device.type)
         self._stream = self._module.Stream(device)
         self._pending: tuple[LoadedBatch, Any] | None = None
-        """A batch being copied, and the event that ends the copy."""
+        """The batch that is copied, and the event after its copy."""
 
     def __iter__(self) -> Iterator[LoadedBatch]:
         return self
@@ -211,10 +211,10 @@ class DevicePrefetcher:
         return batch
 
     def start_copy(self) -> bool:
-        """Start to copy the next batch, if there is one and no copy is pending."""
+        """Start to copy the next batch; return False if a copy is pending or no batch is left."""
         if self._pending is not None:
             return False
-        with self._module.stream(self._stream):  # Data on the device is indexed in it, too.
+        with self._module.stream(self._stream):  # Also indexes data that is on the device.
             batch = next(self._batches, None)
             if batch is None:
                 return False

@@ -21,17 +21,17 @@ MANY_EPOCHS = 10**6
 def bench_loader(
     request: Mapping[str, Any], report_progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Load as a training here would; return seconds and samples per batch, first batches apart."""
+    """Load as a training would, per number of workers; return seconds and samples of batches."""
     specs = [_loader_spec(request, workers) for workers in request["workers"]]
     device, source = devices.bind(specs[0]), Source.of_run(specs[0])
-    data = load(source, specs[0]).near(device, source)
+    data = load(source, specs[0]).placed(device, source)
     rows: list[dict[str, Any]] = []
     unreadable: set[str] = set()
     for spec in specs:
         report_progress(len(rows), len(specs))
         (first, *seconds), read, files = _time_batches(data, spec, device, request["seconds"])
         if not any(read):
-            hint = "`scalewise data check` names every one, and what is wrong with it"
+            hint = "`scalewise data check` lists the broken files and their problems"
             raise SpecError(f"no file of {spec.data} can be read", hint=hint)
         unreadable |= files
         rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read[1:]})
@@ -58,7 +58,7 @@ def _loader_spec(request: Mapping[str, Any], workers: int) -> RunSpec:
 def _time_batches(
     data: Data, spec: RunSpec, device: torch.device, min_seconds: float
 ) -> tuple[list[float], list[int], set[str]]:
-    """Return seconds and readable samples of three batches or more, and the unreadable files."""
+    """Return seconds and readable samples of at least three batches, and the unreadable files."""
     shards = Shards(len(data.train), spec, 0)
     start = last = time.perf_counter()
     sampler = PassSampler(shards, [], spec, shards.steps * MANY_EPOCHS)
@@ -77,7 +77,7 @@ def _time_batches(
         seconds.append(now - last)
         samples.append(len(labels) - loader.skipped_samples)
         last = now
-        if len(seconds) == 1:
+        if len(seconds) == 1:  # Workers had to start: ``min_seconds`` count from here.
             start = now
     loader.close()
     return seconds, samples, loader.unreadable_files

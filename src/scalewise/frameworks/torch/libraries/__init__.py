@@ -17,7 +17,7 @@ from scalewise.frameworks.data_source import Shape
 from scalewise.validate import suggest_name
 
 Factory = Callable[..., nn.Module]
-EXPECTED_FACTORY = "a function that takes (shape, classes, **options) and returns a torch.nn.Module"
+FACTORY_HINT = "name a function (shape, classes, **options) that returns a torch.nn.Module"
 
 
 def model_factory(workload: str) -> Factory:
@@ -26,10 +26,10 @@ def model_factory(workload: str) -> Factory:
     libraries = [*plugins.framework_parts("libraries", "torch")]
     if not source:
         hint = f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(libraries)}"
-        raise PluginError(f"workload {workload!r} says not where {name!r} lies", hint=hint)
+        raise PluginError(f"workload {workload!r} does not say where {name!r} is", hint=hint)
     if not name:
         raise PluginError(
-            f"workload {workload!r} says not what of {source} to take", hint=f"write {source}:NAME"
+            f"workload {workload!r} names no model of {source}", hint=f"write {source}:NAME"
         )
     if source in libraries:
         library: Callable[[str], Factory] = plugins.load("libraries", source, framework="torch")
@@ -42,9 +42,9 @@ def model_factory(workload: str) -> Factory:
         try:
             return return_logits(factory(shape, classes, **options), workload, classes)
         except ImportError as missing:
-            hint = f"import {source} in Python and make the model there, to see what is missing"
+            hint = f"build the model of {source} in Python to see what is missing"
             raise PluginError(
-                f"workload {workload!r} needs what cannot be imported: {missing}",
+                f"workload {workload!r} needs a module that cannot be imported: {missing}",
                 hint=_torchvision_hint(missing) or hint,
             ) from missing
 
@@ -74,7 +74,7 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
     except AttributeError as missing:
         raise PluginError(
             f"workload {workload!r}: {source} has no {name!r}",
-            hint=suggest_name(name, dir(value)) or f"name {EXPECTED_FACTORY}",
+            hint=suggest_name(name, dir(value)) or FACTORY_HINT,
         ) from missing
     except (Exception, SystemExit) as error:
         reason = "it calls sys.exit" if isinstance(error, SystemExit) else error
@@ -84,8 +84,8 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
         ) from error
     if not callable(value):
         raise PluginError(
-            f"workload {workload!r} is no function, but {type(value).__name__}: {value!r:.60}",
-            hint=f"name {EXPECTED_FACTORY}",
+            f"workload {workload!r} is not a function: {type(value).__name__} {value!r:.60}",
+            hint=FACTORY_HINT,
         )
     factory: Factory = value
     return factory
@@ -103,7 +103,7 @@ def import_library(name: str) -> Any:
         ) from missing
     except Exception as error:
         raise PluginError(
-            f"{name} is installed and cannot be imported: {error}",
+            f"{name} is installed, but cannot be imported: {error}",
             hint=_torchvision_hint(error) or _version_hint(name),
         ) from error
 
@@ -118,42 +118,43 @@ def _torchvision_hint(error: BaseException | None) -> str:
 
 
 def _version_hint(name: str) -> str:
-    return f"install the {name} that is made for this torch: its version, and its kind of device"
+    return f"install the {name} that is built for the version and device type of this torch"
 
 
 def unknown_model(library: str, name: str, models: list[str], example: str) -> PluginError:
     """Return the error for a model that a library does not have."""
     return PluginError(
-        f"{library} has no model {name!r}; it has {len(models):,}",
+        f"{library} has no model {name!r} among its {len(models):,}",
         hint=suggest_name(name, models) or f"for example {library}:{example}",
     )
 
 
 def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
     """Make a model return a logit per class, in place; its submodules keep their names."""
-    made, hint = f"workload {workload!r} makes {type(model).__name__}", f"name {EXPECTED_FACTORY}"
+    result = f"workload {workload!r} returns {type(model).__name__}"
     if not isinstance(model, nn.Module):
-        raise SpecError(f"{made}, not a torch.nn.Module", hint=hint)
+        raise SpecError(f"{result}, not a torch.nn.Module", hint=FACTORY_HINT)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise SpecError(f"{made}, which has no parameters to learn", hint=hint)
+        raise SpecError(f"{result}, which has no trainable parameters", hint=FACTORY_HINT)
 
-    def hook(module: nn.Module, inputs: Any, output: Any) -> Tensor:
+    def extract_logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if logits is None and isinstance(output, dict):
             logits = output.get("logits")
         if logits is None and isinstance(output, tuple) and output:
             logits = output[0]
         if not isinstance(logits, Tensor):
-            raise SpecError(f"{workload} gives {type(output).__name__}, in which are no logits")
+            raise SpecError(f"{workload} returns {type(output).__name__} without logits")
         (samples,) = inputs
+        # One label per image, or per token.
         label_shape = samples.shape[:1] if samples.dim() == 4 else samples.shape
         if logits.shape[:-1] != label_shape or logits.shape[-1] < classes:
             raise SpecError(
-                f"{workload} gives logits of {tuple(logits.shape)}, "
-                f"where {classes} classes need {(*label_shape, classes)}",
-                hint="a function that makes a model is given the number of classes",
+                f"{workload} returns logits of shape {tuple(logits.shape)}, "
+                f"but {classes} classes need {(*label_shape, classes)}",
+                hint="the function that builds the model gets the number of classes: use it",
             )
         return logits
 
-    model.register_forward_hook(hook)
+    model.register_forward_hook(extract_logits)
     return model

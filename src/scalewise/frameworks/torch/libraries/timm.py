@@ -17,7 +17,7 @@ def model(name: str) -> Factory:
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, *edges = image_shape(shape)
         if options.get("pretrained"):
-            raise ValueError("it learns from the start, and no weights are fetched")
+            raise ValueError("it starts from random weights; pretrained ones are never downloaded")
         config = timm.get_pretrained_cfg(name, allow_unregistered=True)
         if getattr(config, "fixed_input_size", False):
             options = {"img_size": tuple(edges), **options}

@@ -12,7 +12,7 @@ from scalewise.validate import suggest_name
 
 
 def model(name: str) -> Factory:
-    """Return the factory of a model type, or of a config.json or its folder."""
+    """Return the factory of a model: ``name`` is a type, a config.json or the folder of one."""
     transformers = import_library("transformers")
     config = _load_config(transformers, name)
 
@@ -46,7 +46,7 @@ def _load_config(transformers: Any, name: str) -> Any:
             return transformers.AutoConfig.from_pretrained(path)
         except (OSError, ValueError, KeyError) as error:
             raise PluginError(
-                f"{name} configures no model of Transformers: {' '.join(str(error).split())}",
+                f"{name} does not configure a Transformers model: {' '.join(str(error).split())}",
                 hint="give a config.json, or a folder with one",
             ) from error
     if name not in types:
@@ -62,7 +62,7 @@ def _adapt_config(config: Any, shape: Shape, classes: int) -> Any:
         adapted.use_cache = False
         if getattr(adapted, "max_position_embeddings", shape) < shape:
             adapted.max_position_embeddings = shape
-        if (getattr(adapted, "pad_token_id", None) or 0) >= classes:
+        if (getattr(adapted, "pad_token_id", None) or 0) >= classes:  # Outside of the vocabulary.
             adapted.pad_token_id = None
         return adapted
     channels, height, width = shape

@@ -1,1 +1,1 @@
-"""The models of the built-in workloads: one function in one file each."""
+"""The models of the built-in workloads, and how models are divided into blocks."""

@@ -1,4 +1,4 @@
-"""Compile a model or its blocks, share the compiler's cache; activation checkpointing."""
+"""Activation checkpointing, and compilation of a model or its blocks with a shared cache."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -30,26 +30,26 @@ MULTI_KERNEL_OPTIONS: dict[str, Any] = {"triton.multi_kernel": 1}
 1,024 elements twice.
 """
 NO_MULTI_KERNEL_CACHE = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
-"""Variable that makes every process benchmark them itself. Looking up an earlier choice fails for
-kernels from the cache, which lack a lock (PyTorch 2.11 to 2.13).
+"""Variable that makes every process benchmark these kernels itself: looking up an earlier choice
+fails for cached kernels, which lack a lock (PyTorch 2.11 to 2.13).
 """
 CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
 """Record the kernels of a forward, and of a backward, as CUDA graphs."""
 GRAPH_WARMUP_STEPS = 3
-"""Steps until CUDA graphs are replayed: the first one compiles, the second one records."""
+"""Steps to prepare CUDA graphs: the first one compiles, the second records, the third replays."""
 CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 CACHE_FOLDER = ".compiled"
 
 
 def apply_activation_checkpointing(model: nn.Module, spec: RunSpec) -> None:
-    """Let blocks drop activations in forward and recompute them in backward."""
+    """Let the blocks of a model drop activations in forward and recompute them in backward."""
     if spec.recompute == "none":
         return
-    contexts = _selective() if spec.recompute == "selective" else None
+    contexts = _selective_contexts() if spec.recompute == "selective" else None
     for block in blocks_of(model):
         norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
-        freezes = bool(norms) and not spec.compile  # Compiled code updates buffers only once.
-        block_contexts = _freezing(norms, contexts or noop_context_fn) if freezes else contexts
+        must_freeze = bool(norms) and not spec.compile  # Compiled code updates buffers only once.
+        block_contexts = _freeze(norms, contexts or noop_context_fn) if must_freeze else contexts
         setattr(block, "forward", _checkpointed(block.forward, block_contexts))
 
 
@@ -64,8 +64,8 @@ def _checkpointed(forward: Callable[..., Any], contexts: Contexts | None) -> Cal
     return checkpointed
 
 
-def _selective() -> Contexts:
-    """Return contexts that save the results of expensive operators only."""
+def _selective_contexts() -> Contexts:
+    """Return contexts that save only the results of expensive operators."""
     from torch.utils.checkpoint import (  # From version 2.5 on.
         CheckpointPolicy,
         create_selective_checkpoint_contexts,
@@ -78,8 +78,8 @@ def _selective() -> Contexts:
     return partial(create_selective_checkpoint_contexts, policy)
 
 
-def _freezing(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
-    """Return contexts that keep the statistics of batch norms while a batch is recomputed."""
+def _freeze(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
+    """Return contexts that do not update the statistics of batch norms in the recomputation."""
 
     @contextmanager
     def frozen(inner: AbstractContextManager[Any]) -> Iterator[None]:
@@ -87,7 +87,7 @@ def _freezing(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
         for norm in norms:
             count = norm.num_batches_tracked
             saved.append((norm, norm.momentum, None if count is None else count.clone()))
-            norm.momentum = 0.0
+            norm.momentum = 0.0  # Then a forward does not change the statistics.
         try:
             with inner:
                 yield
@@ -105,16 +105,16 @@ def _freezing(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:
-    """Compile a model in place, as a whole or by blocks: equal blocks are compiled once.
+    """Compile a model in place: all of it, or each block (equal blocks only once).
 
-    The forward is compiled: the compiler does not trace into the call of an ``nn.Sequential``.
+    ``forward`` is compiled: the compiler does not trace into the call of an ``nn.Sequential``.
     """
     if not spec.compile:
         return
     from torch._dynamo import config  # Takes more than a second to import.
 
     parts = blocks_of(model) if spec.compile == "blocks" else [model]
-    # Let the compiler specialize one function for each part: by default it gives up earlier.
+    # One forward may have to be compiled for each part; the default limit is lower.
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     setattr(config, limit, max(getattr(config, limit), len(parts)))
     for part in parts:
@@ -137,7 +137,7 @@ def eager_mode() -> AbstractContextManager[None]:
 
 
 def use_study_cache(study: Path) -> None:
-    """Let the compiler cache in a study's folder: its default may be deleted with the job."""
+    """Move the compiler's cache to a study's folder: its default may be deleted with the job."""
     for name, folder in CACHE_VARIABLES.items():
         os.environ.setdefault(name, str((study / CACHE_FOLDER / folder).absolute()))
 

@@ -12,7 +12,7 @@ from scalewise.frameworks.torch.models.parts import Parts
 from scalewise.frameworks.torch.models.transformer import INITIAL_STD, Size, transformer
 
 
-class Tied(nn.Module):
+class TiedHead(nn.Module):
     """Output layer that uses the weights of the token embedding."""
 
     def __init__(self, tokens: nn.Embedding) -> None:
@@ -33,13 +33,13 @@ def gpt(
     heads: int = 4,
     tied: bool = False,
 ) -> Parts:
-    """A plain GPT; if ``tied``, the output layer uses the weights of the embedding, and weights are
-    initialized as in GPT-2 (Radford et al., 2019).
+    """Return a GPT. If ``tied``, the output layer uses the weights of the embedding, and weights
+    are initialized as in GPT-2 (Radford et al., 2019).
     """
     if not isinstance(length, int):
         raise ValueError('it learns from tokens, for example data = "tokens:10000"')
     tokens = nn.Embedding(vocabulary, width)
-    head = Tied(tokens) if tied else nn.Linear(width, vocabulary, bias=False)
+    head = TiedHead(tokens) if tied else nn.Linear(width, vocabulary, bias=False)
     last = {"norm": nn.LayerNorm(width), "head": head}
     size = Size(width, depth, heads)
     model = transformer({"tokens": tokens}, last, size, length=length, causal=True)
@@ -51,11 +51,11 @@ def gpt(
 
 @torch.no_grad()
 def _initialize(model: Parts) -> Parts:
-    """Initialize as GPT-2: residual projections are smaller in deeper models."""
+    """Initialize as in GPT-2: deeper models get smaller weights in layers before a residual sum."""
     residual_scale = sqrt(2 * len(model.blocks))
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear):
-            is_residual = name.partition(".")[2] in model.seams.rows
+            is_residual = name.partition(".")[2] in model.seams.rows  # The name in its block.
             std = INITIAL_STD / residual_scale if is_residual else INITIAL_STD
             nn.init.trunc_normal_(layer.weight, std=std)
             if layer.bias is not None:
@@ -73,4 +73,4 @@ gpt_nano, gpt_micro, gpt_mini = _published(48, 3, 3), _published(128, 4, 4), _pu
 """The sizes of minGPT."""
 gpt_124m, gpt_350m = _published(768, 12, 12), _published(1024, 24, 16)
 gpt_760m, gpt_1_3b = _published(1536, 24, 16), _published(2048, 24, 16)
-"""The first sizes of GPT-3 (Brown et al., arXiv:2005.14165); the smallest is GPT-2's."""
+"""The four smallest sizes of GPT-3 (Brown et al., arXiv:2005.14165); the first is also GPT-2's."""

@@ -1,4 +1,4 @@
-"""A wide dense network on grey pixels."""
+"""A wide multi-layer perceptron on the grey values of an image."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,10 +18,11 @@ class Grey(nn.Module):
 
 
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> Parts:
-    """Dense layers that halve from 8192 units to 64: much communication, little computation."""
+    """Return dense layers from 8192 units down to 64: much communication, little computation."""
     _, height, width = image_shape(shape)
     widths = [height * width, *hidden]
     layers = [nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in pairwise(widths)]
+    # In tensor parallelism the first layer of a pair is split by columns, the second by rows.
     pairs = [nn.Sequential(*layers[n : n + 2]) for n in range(0, len(layers), 2)]
     return Parts(
         {"grey": Grey()},

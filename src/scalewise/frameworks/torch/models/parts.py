@@ -1,4 +1,4 @@
-"""A sequential model that declares where it may be split."""
+"""Sequential models that declare where they may be split, and the blocks of any model."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class Seams:
     columns: tuple[str, ...] = ()
     """Layers whose outputs may be split over devices."""
     rows: tuple[str, ...] = ()
-    """Layers whose inputs may be split: each consumes the output of column layers."""
+    """Layers whose inputs may be split, because these are outputs of ``columns``."""
     joined: tuple[str, ...] = ()
     """Layers and groups of layers that need the full sequence."""
     norms: tuple[str, ...] = ()
     """Layers that may work on a part of the sequence."""
     heads: int | None = None
-    """Attention heads, which a split of columns must not divide."""
+    """The number of attention heads: a split of columns must not cut through a head."""
     length: int | None = None
     """The length of the sequence, if there is one."""
     tied: bool = False
@@ -50,9 +50,9 @@ class Parts(nn.Sequential):
         self.seams = seams or Seams()
 
     def stage(self, number: int, count: int) -> "Parts":
-        """Return one of ``count`` pipeline stages: a share of the blocks; the ends go with them."""
-        cuts = [len(self.blocks) * n // count for n in range(count + 1)]
-        blocks: Iterable[str] = self.blocks[cuts[number] : cuts[number + 1]]
+        """Return a pipeline stage: a share of the blocks; an outer one also has the outer parts."""
+        start, end = (len(self.blocks) * n // count for n in (number, number + 1))
+        blocks: Iterable[str] = self.blocks[start:end]
         names = [name for name, _ in self.named_children()]
         before = names[: names.index(self.blocks[0])] if number == 0 else []
         after = names[names.index(self.blocks[-1]) + 1 :] if number == count - 1 else []
@@ -64,8 +64,8 @@ class Parts(nn.Sequential):
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model's repeated blocks: those of ``Parts``, or the members of the longest list of
-    equal modules, and of others of that kind.
+    """Return a model's repeated blocks: those of ``Parts`` or, in any other model, the members of
+    the longest list of equal modules and of all lists with such members.
     """
     if isinstance(model, Parts):
         return [model.get_submodule(name) for name in model.blocks]
@@ -83,9 +83,8 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def _member_kind(module: nn.Module) -> object:
-    """Return the kind of a list's members: their class or, of plain lists, their members' classes.
-
-    None if they differ or are single layers.
+    """Return what the members of a list of modules are: their class or, if they are lists
+    themselves, the classes in them. None if members differ, or are single layers.
     """
     kinds: set[object] = set()
     members = [*module.children()] if isinstance(module, (nn.ModuleList, nn.Sequential)) else []

@@ -1,7 +1,7 @@
 """Residual networks: ResNet-50 as in torchvision, and version 2 as in Keras.
 
-A bottleneck is a 1x1 convolution that narrows, a 3x3 one, a 1x1 one that widens again, and a
-shortcut. Names of submodules are those in saved weights.
+A bottleneck is a 1x1 convolution that narrows, a 3x3 one (``look``), a 1x1 one that widens again,
+and a shortcut. Names of submodules are part of saved weights and must not change.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class Bottleneck(nn.Module):
         self.look = _conv_norm(narrow, narrow, 3, stride)
         self.widen = _conv_norm(narrow, wide, 1)
         self.relu = nn.ReLU(inplace=True)
-        same = stride == 1 and channels == wide
-        self.shortcut = nn.Identity() if same else _conv_norm(channels, wide, 1, stride)
+        keeps_shape = stride == 1 and channels == wide
+        self.shortcut = nn.Identity() if keeps_shape else _conv_norm(channels, wide, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.relu(self.narrow(x))
@@ -40,7 +40,7 @@ class Bottleneck(nn.Module):
 class Preactivated(nn.Module):
     """Normalizes before each convolution (He et al., arXiv:1603.05027)."""
 
-    def __init__(self, channels: int, narrow: int, stride: int, *, first: bool) -> None:
+    def __init__(self, channels: int, narrow: int, stride: int, *, is_first: bool) -> None:
         super().__init__()
         wide = EXPANSION * narrow
         self.before = _norm_relu(channels)
@@ -49,21 +49,21 @@ class Preactivated(nn.Module):
         self.look = nn.Sequential(look, _norm_relu(narrow))
         self.widen = nn.Conv2d(narrow, wide, 1)
         self.shortcut: nn.Module = nn.Identity()
-        if first:
+        if is_first:  # The first bottleneck of a width, so the number of channels changes.
             self.shortcut = nn.Conv2d(channels, wide, 1, stride)
         elif stride > 1:
             self.shortcut = nn.MaxPool2d(1, stride)
-        self._first = first
+        self._is_first = is_first
 
     def forward(self, x: Tensor) -> Tensor:
-        ready = self.before(x)
-        y = self.widen(self.look(self.narrow(ready)))
-        out: Tensor = y + self.shortcut(ready if self._first else x)
+        activated = self.before(x)
+        y = self.widen(self.look(self.narrow(activated)))
+        out: Tensor = y + self.shortcut(activated if self._is_first else x)
         return out
 
 
 def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
-    """ResNet-50, version 1.5: 25.6 M parameters with 1000 classes."""
+    """Return ResNet-50, version 1.5: 25.6 M parameters with 1000 classes."""
     channels, _, _ = image_shape(shape)
     stem = nn.Sequential(
         nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False),
@@ -75,7 +75,7 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
     channels = 64
     for narrow, depth in zip(WIDTHS, (3, 4, 6, 3)):
         for index in range(depth):
-            stride = 2 if index == 0 and narrow > 64 else 1
+            stride = 2 if index == 0 and narrow > WIDTHS[0] else 1  # 2 halves the image.
             blocks.append(Bottleneck(channels, narrow, stride))
             channels = EXPANSION * narrow
     model = _network(stem, blocks, {}, classes)
@@ -86,15 +86,15 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
 
 
 def _resnet_v2(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
-    """A ResNet version 2; ``depths`` are the numbers of bottlenecks of each width."""
+    """Return a ResNet version 2; ``depths`` are the numbers of bottlenecks of each width."""
     channels, _, _ = image_shape(shape)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     blocks: list[nn.Module] = []
     channels = 64
     for narrow, depth in zip(WIDTHS, depths):
         for index in range(depth):
-            stride = 2 if index == depth - 1 and narrow < 512 else 1
-            blocks.append(Preactivated(channels, narrow, stride, first=index == 0))
+            stride = 2 if index == depth - 1 and narrow < WIDTHS[-1] else 1  # 2 halves the image.
+            blocks.append(Preactivated(channels, narrow, stride, is_first=index == 0))
             channels = EXPANSION * narrow
     model = _network(stem, blocks, {"after": _norm_relu(channels)}, classes)
     for layer in model.modules():
@@ -119,13 +119,13 @@ def _network(
     return Parts({"stem": stem}, {f"block{n}": block for n, block in enumerate(blocks)}, last)
 
 
-def _conv_norm(channels: int, out: int, edge: int, stride: int = 1) -> nn.Sequential:
-    """A convolution with padding, and batch normalization."""
-    convolution = nn.Conv2d(channels, out, edge, stride, padding=edge // 2, bias=False)
+def _conv_norm(channels: int, out: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """Return a convolution with padding, and batch normalization."""
+    convolution = nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(out))
 
 
 def _norm_relu(channels: int) -> nn.Sequential:
-    """Batch normalization with Keras' defaults, and ReLU."""
+    """Return batch normalization as in Keras (whose momentum 0.99 is 0.01 here), and ReLU."""
     norm = nn.BatchNorm2d(channels, eps=1.001e-5, momentum=0.01)
     return nn.Sequential(norm, nn.ReLU(inplace=True))

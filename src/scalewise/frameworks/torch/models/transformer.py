@@ -15,7 +15,7 @@ INITIAL_STD = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a transformer is."""
+    """Dimensions of a transformer: features of a token, number of blocks, attention heads."""
 
     width: int
     depth: int
@@ -33,11 +33,11 @@ class Attention(nn.Module):
         # of each together, so that a contiguous split over devices keeps heads intact.
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self._size, self._causal = width // heads, causal
+        self._head_size, self._causal = width // heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
-        # -1: with tensor parallelism a device holds only some of the heads.
-        heads = self.qkv(x).unflatten(-1, (-1, 3, self._size)).transpose(1, 2)
+        # -1 is the number of heads: with tensor parallelism a device holds only some of them.
+        heads = self.qkv(x).unflatten(-1, (-1, 3, self._head_size)).transpose(1, 2)
         query, key, value = heads.unbind(3)
         mixed = scaled_dot_product_attention(query, key, value, is_causal=self._causal)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
@@ -64,7 +64,7 @@ class Block(nn.Module):
 class Positions(nn.Module):
     """Adds a learned embedding to each position.
 
-    bf16 inputs stay bf16 (half the bytes in the residual stream); in fp16 the sum may overflow.
+    bf16 inputs stay bf16, half the bytes of fp32; fp16 inputs become fp32, as sums may overflow.
     """
 
     def __init__(self, length: int, width: int) -> None:

@@ -18,7 +18,7 @@ class Mean(nn.Module):
 
 
 class First(nn.Module):
-    """Takes the first position, that of the class token."""
+    """Returns the first position, that of the class token."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, 0]
@@ -58,8 +58,8 @@ def vit(
     heads: int = 4,
     class_token: bool = False,
 ) -> Parts:
-    """A plain ViT whose classifier sees the mean of all positions; with ``class_token``, the
-    published one (Dosovitskiy et al., arXiv:2010.11929), initialized as in torchvision.
+    """Return a ViT that classifies the mean over all positions or, with ``class_token``, the model
+    of Dosovitskiy et al. (arXiv:2010.11929), initialized as in torchvision.
     """
     channels, height, image_width = image_shape(shape)
     if height % patch or image_width % patch:

@@ -1,4 +1,4 @@
-"""Make a model parallel: cut it into pipeline stages, split layers, then distribute them."""
+"""Make a model parallel: cut it into pipeline stages, split their layers, distribute them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -30,30 +30,30 @@ def assemble(
     distribute: Callable[[nn.Module], nn.Module],
     make_optimizer: OptimizerFactory | None = None,
 ) -> Parallel:
-    """Return the task made parallel; ``distribute`` makes a model or stage a replica or shard."""
+    """Return the parallel task; ``distribute`` makes a stage (or model) a replica or a shard."""
     # Imported only if needed: PyTorch's pipeline and tensor parallelism take a second to import.
-    parts = [task.model]
+    stages = [task.model]
     if axis_size(mesh, "pipeline") > 1:
         from scalewise.frameworks.torch.parallel.pipeline import build_stages, pipeline_steps
 
-        parts = build_stages(task.model, mesh, spec)
-    for part in parts:
+        stages = build_stages(task.model, mesh, spec)
+    for stage in stages:
         if axis_size(mesh, "tensor") > 1:
             from scalewise.frameworks.torch.parallel.tensor import split_blocks
 
-            split_blocks(part, mesh["tensor"])
-        apply_activation_checkpointing(part, spec)
-        compile_model(part, spec)
-    distributed = [distribute(part) for part in parts]
-    parameters = [parameter for part in parts for parameter in part.parameters()]
+            split_blocks(stage, mesh["tensor"])
+        apply_activation_checkpointing(stage, spec)
+        compile_model(stage, spec)
+    distributed = [distribute(stage) for stage in stages]
+    parameters = [parameter for stage in stages for parameter in stage.parameters()]
     optimizer = (make_optimizer or build_optimizer)(task, parameters)
     if axis_size(mesh, "pipeline") > 1:
-        return pipeline_steps(task, parts, distributed, optimizer, mesh["pipeline"], spec)
-    return Parallel(parts[0], optimizer, single_stage_step(task, distributed[0]))
+        return pipeline_steps(task, stages, distributed, optimizer, mesh["pipeline"], spec)
+    return Parallel(stages[0], optimizer, single_stage_step(task, distributed[0]))
 
 
 def build_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
-    """Return the run's optimizer, with one group of parameters per DTensor layout."""
+    """Return the run's optimizer, with one group of parameters per device mesh of DTensors."""
     groups: dict[Any, list[Tensor]] = {}
     for parameter in parameters:
         groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
@@ -61,43 +61,43 @@ def build_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
 
 
 class BackwardSync:
-    """Splits a backward of DDP where computation ends and only the all-reduce remains."""
+    """Adds a lap in a backward of DDP where computation ends and only the all-reduce remains."""
 
     def __init__(self, model: nn.Module) -> None:
         self.lap: Callable[[str], None] = Unwatched().lap
-        self._began = False
+        self._sync_began = False
         is_ddp = isinstance(model, DistributedDataParallel)
-        self._last_gradient = LastGradient(model, self._begin) if is_ddp else None
+        self._last_gradient = LastGradient(model, self._on_last_gradient) if is_ddp else None
 
-    def _begin(self, *gradients: Tensor) -> None:
-        self._began = True
+    def _on_last_gradient(self, *gradients: Tensor) -> None:
+        self._sync_began = True
         self.lap("backward")
 
-    def began(self) -> bool:
-        """Return, after a backward, whether it ended with waiting for the all-reduce."""
-        began, self._began = self._began, False
-        if self._last_gradient and not began:
+    def end_backward(self) -> str:
+        """Return the phase in which a backward ended: ``sync`` after its last gradient was seen."""
+        sync_began, self._sync_began = self._sync_began, False
+        if self._last_gradient and not sync_began:
             self._last_gradient.miss()
-        return began
+        return "sync" if sync_began else "backward"
 
 
 def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
-    """Return forward and backward of a model that this rank calls as a whole."""
-    sync_wait = BackwardSync(model)
+    """Return the micro-step of a model that is not cut into pipeline stages."""
+    backward_sync = BackwardSync(model)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
         if not sync:
-            with no_sync(model):
+            with no_sync(model):  # ``sync=True`` ends the recursion.
                 return forward_backward(inputs, labels, weight, probe, sync=True)
         _, loss = task.forward(model, inputs, labels)
         if weight != 1.0:
             loss = loss * weight
         probe.lap("forward")
-        sync_wait.lap = probe.lap
+        backward_sync.lap = probe.lap
         loss.backward()  # type: ignore[no-untyped-call]  # PyTorch's.
-        probe.lap("sync" if sync_wait.began() else "backward")
+        probe.lap(backward_sync.end_backward())
         return loss.detach()
 
     return forward_backward

@@ -1,4 +1,4 @@
-"""Gradient compression with PyTorch's own communication hooks."""
+"""Gradient compression with PyTorch's communication hooks for DDP."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -17,7 +17,7 @@ from scalewise.validate import check_choice
 
 
 def _sum_hook(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
-    """Sum buckets without dividing them, which would be a pass over all gradients per step."""
+    """Sum buckets; to divide them would be another pass over all gradients in every step."""
     work: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     total: Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
     return total
@@ -44,7 +44,7 @@ class Compressor:
     With ``none`` it sums them: then the loss has to be multiplied by ``loss_factor``.
     """
 
-    def __init__(self, kind: str, rank: int, group: dist.ProcessGroup) -> None:
+    def __init__(self, kind: str, powersgd_rank: int, group: dist.ProcessGroup) -> None:
         self.group = group
         self.sent_bytes = 0
         self.loss_factor = 1 / group.size() if kind == "none" else 1.0
@@ -58,24 +58,25 @@ class Compressor:
             self._hook = powersgd.powerSGD_hook
             self._state = powersgd.PowerSGDState(
                 group,
-                matrix_approximation_rank=rank,
+                matrix_approximation_rank=powersgd_rank,
                 start_powerSGD_iter=POWERSGD_START_STEP,
                 orthogonalization_epsilon=POWERSGD_EPSILON,
             )
         # PowerSGD starts further collectives from callbacks. Only NCCL keeps their order
-        # equal on all ranks; with other backends one bucket waits for the other.
+        # equal on all ranks; with other backends each bucket has to wait for the one before.
         self._is_blocking = kind == "powersgd" and dist.get_backend(group) != "nccl"
 
     def exchange(self, bucket: GradBucket) -> Future[Tensor]:
         """Start the exchange of a bucket; return a future of the result."""
-        gradients, before = bucket.buffer(), self._powersgd_elements()
+        gradients, elements_before = bucket.buffer(), self._powersgd_elements()
         result: Future[Tensor] = self._hook(self._state or self.group, bucket)
-        elements = self._powersgd_elements() - before or gradients.numel()
+        # PowerSGD does not compress (no elements) in the first steps: then all are sent.
+        elements = (self._powersgd_elements() - elements_before) or gradients.numel()
         self.sent_bytes += elements * (2 if self._is_half else gradients.element_size())
         if self._is_blocking:
             result.wait()
         return result
 
     def _powersgd_elements(self) -> int:
-        """Return the number of elements that PowerSGD has exchanged so far."""
+        """Return the number of elements that PowerSGD has exchanged so far, the third statistic."""
         return int(self._state.compression_stats()[2]) if self._state else 0

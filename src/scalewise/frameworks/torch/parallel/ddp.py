@@ -37,7 +37,7 @@ class Buckets:
     static_graph: bool = False
     """Whether every step uses the same parameters in the same order."""
     compression: str = "none"
-    """The compression of gradients."""
+    """One of ``compression.KINDS``."""
     powersgd_rank: int = 1
     """The rank of the approximated gradient matrices, with ``powersgd``."""
 
@@ -60,8 +60,8 @@ class Buckets:
         """Return the model in DDP, which overlaps the all-reduce with backward."""
         sizes: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
         if self.first_bucket_mb:
-            pair = [self.first_bucket_mb, self.bucket_mb or DEFAULT_BUCKET_MB]
-            sizes = {"bucket_cap_mb_list": pair}
+            caps = [self.first_bucket_mb, self.bucket_mb or DEFAULT_BUCKET_MB]
+            sizes = {"bucket_cap_mb_list": caps}
         return Replica(
             model,
             process_group=group,
@@ -89,7 +89,7 @@ class Replica(DistributedDataParallel):
             more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
             raise SpecError(
                 f"the loss does not depend on {', '.join(unused[:3])}{more}, "
-                "and replicas wait for the gradients of all that learns",
+                "and replicas wait for the gradients of all trainable parameters",
                 hint="write options = {static_graph = true}, freeze them (requires_grad_(False)), "
                 "or take them out of the model",
             ) from error
@@ -114,10 +114,10 @@ def replicate(
 
     def wrap(model: nn.Module) -> nn.Module:
         if axis_size(mesh, "replicate") == 1:
-            # In DDP the one-replica baseline would be slower, and scaling look better than it is.
+            # DDP would slow down the one-replica baseline, and so make scaling look too good.
             return model
         if axis_size(mesh, "tensor") > 1:
-            # DDP cannot hold DTensors; FSDP can, here with shards of one device.
+            # DDP does not support DTensors; FSDP does, here with shards of one device.
             return shard_model(model, mesh)
         wrapped = buckets.wrap(model, mesh.get_group("replicate"))
         exchange.join(wrapped, mesh.get_group("replicate"))

@@ -1,4 +1,4 @@
-"""FSDP and HSDP: parameters, gradients and optimizer state are sharded, gathered block by block.
+"""FSDP and HSDP shard parameters, gradients and optimizer state; they gather block by block.
 
 ``fsdp`` shards over all devices, ``hsdp`` over those of a node, with replicas across nodes.
 """
@@ -14,7 +14,7 @@ from scalewise.spec import RunSpec
 
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, reshard: bool = True) -> Parallel:
-    """Shard the model; without ``reshard`` gathered parameters stay until backward (ZeRO-2)."""
+    """Shard the model; without ``reshard`` parameters stay gathered until backward (ZeRO-2)."""
     return assemble(task, mesh, spec, lambda part: shard_model(part, mesh, reshard=reshard))
 
 
@@ -28,12 +28,12 @@ def shard_model(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> 
         from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]  # Old.
             fully_shard,
         )
-    axes = mesh  # Gradients are averaged over these.
+    axes = mesh  # The axes over which gradients are averaged.
     if axis_size(mesh, "replicate") == 1:
         axes = mesh["shard"]
     elif "shard" in (mesh.mesh_dim_names or ()):
         axes = mesh["replicate", "shard"]
-    # Blocks first, so that each of them is gathered by itself.
+    # Blocks first, so that the parameters of each block are gathered separately.
     for part in [*blocks_of(model), model]:
         fully_shard(part, mesh=axes, reshard_after_forward=reshard)
     return model

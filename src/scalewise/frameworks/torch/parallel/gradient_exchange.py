@@ -1,6 +1,6 @@
-"""Exchange and clipping of gradients between replicas (a DDP communication hook).
+"""Exchange gradients between replicas (a DDP communication hook), and clip them.
 
-A few steps also measure the bytes that compression saves, its error, and the noise scale.
+A few steps also measure the bytes that compression saves, its error, and the gradient noise scale.
 """
 
 from collections.abc import Iterable
@@ -26,24 +26,24 @@ MAX_BUFFERED_NORMS = 100
 
 
 class GradientExchange:
-    """Averages the gradients of this rank's model or stages, and examines some of the steps."""
+    """Averages gradients over replicas; in examined steps, compares them before and after it."""
 
-    def __init__(self, spec: RunSpec, compression: str = "none", rank: int = 1) -> None:
-        self._kind, self._rank, self._noise_every = compression, rank, spec.noise_every
+    def __init__(self, spec: RunSpec, compression: str = "none", powersgd_rank: int = 1) -> None:
+        self._kind, self._rank, self._noise_every = compression, powersgd_rank, spec.noise_every
         self._compressors: list[Compressor] = []
         self.loss_factor = 1.0
-        """The factor for every loss."""
+        """Every loss has to be multiplied by this factor, see ``Compressor``."""
         self._step = 0
         self._is_examined = self._measures_noise = False
         self._buckets: list[BucketComparison] = []
         self._sent_bytes, self._full_bytes = 0, 0
         self._errors: list[Tensor] = []
         self._norms: list[Tensor] = []
-        """Of each noise step: |local gradient|² and |averaged gradient|²."""
+        """|local gradient|² and |averaged gradient|² of each step that measures noise."""
         self._noise = Noise(spec.global_batch // spec.replicas, spec.global_batch)
 
     def join(self, model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
-        """Register the communication hook of a replica, if compression or noise need it."""
+        """Register the communication hook of a replica, if compression or noise needs it."""
         if self._noise_every or self._kind != "none":
             compressor = Compressor(self._kind, self._rank, group)
             self._compressors.append(compressor)
@@ -57,15 +57,15 @@ class GradientExchange:
         return compressor.exchange(bucket)
 
     def begin(self, *, is_full: bool = True) -> None:
-        """Decide, equally on all ranks, if the next step is examined; noise needs a full step."""
+        """Decide, as all ranks do, whether the next step is examined; noise needs a full step."""
         self._step += 1
         is_noise_step = self._noise_every > 0 and self._step % self._noise_every == 0
         self._measures_noise = is_full and is_noise_step
-        is_turn = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
-        is_chosen = self._measures_noise or (is_turn and self._kind != "none")
-        self._is_examined = is_chosen and bool(self._compressors)
+        is_compared = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
+        should_examine = self._measures_noise or (is_compared and self._kind != "none")
+        self._is_examined = should_examine and bool(self._compressors)
         if self._is_examined:
-            self._sent_bytes -= self._total_sent()
+            self._sent_bytes -= self._total_sent()  # ``end`` adds the new total.
 
     def end(self, scale: float = 1.0) -> None:
         """Evaluate an examined step after its exchange; ``scale`` is the factor of its loss."""
@@ -74,11 +74,12 @@ class GradientExchange:
         self._is_examined = False
         self._sent_bytes += self._total_sent()
         self._full_bytes += sum(bucket.bytes for bucket in self._buckets)
-        squares = torch.stack([bucket.squares() for bucket in self._buckets])
+        squares = torch.stack([bucket.squared_norms() for bucket in self._buckets])
         local, average, error = squares.sum(0)
         if self._kind != "none":
             self._errors.append((error / average).sqrt())
         if self._measures_noise:
+            # ``scale`` contains ``loss_factor``, which summing over replicas has undone.
             norms = torch.stack([local, average * self.loss_factor**2])
             self._norms.append(norms.double() / scale**2)
         self._buckets = []
@@ -99,7 +100,7 @@ class GradientExchange:
             self._norms = []
 
     def compression(self) -> dict[str, Any] | None:
-        """Return the bytes of a step, and the mean |compressed − exact| / |exact| of gradients."""
+        """Return sent and uncompressed bytes per step, and mean |compressed − exact| / |exact|."""
         if not self._errors:
             return None
         errors = torch.stack(self._errors)
@@ -120,7 +121,9 @@ class GradientExchange:
 
 
 class BucketComparison:
-    """A bucket of gradients before its exchange, to be compared with the result."""
+    """A bucket of gradients before its exchange, to compare with the result. If the exchange is not
+    exact, ``group`` is set, and the exact average is computed, too.
+    """
 
     def __init__(self, gradients: Tensor, group: dist.ProcessGroup | None) -> None:
         self.bytes = gradients.nbytes
@@ -131,7 +134,7 @@ class BucketComparison:
             self._exact = gradients / group.size()
             self._work: Any = dist.all_reduce(self._exact, group=group, async_op=True)
 
-    def squares(self) -> Tensor:
+    def squared_norms(self) -> Tensor:
         """Return the squared norms of local gradient, exact average, and compression error."""
         result = self._gradients  # The hook writes the result into the bucket.
         if self._exact is None:
@@ -145,7 +148,7 @@ def _square(flat: Tensor) -> Tensor:
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float, mesh: DeviceMesh) -> Tensor:
-    """Clip the norm of all gradients, also on other ranks, to ``max_norm``; return it unclipped."""
+    """Clip the norm of the gradients of all ranks to ``max_norm``; return it before clipping."""
     from torch.nn.utils import clip_grads_with_norm_, get_total_norm  # From version 2.6 on.
 
     groups: dict[object, list[Tensor]] = {}  # One call cannot mix layouts of DTensors.

@@ -7,11 +7,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from scalewise.spec import RunSpec
 
 AXES = ("pipeline", "replicate", "shard", "tensor")
-"""Innermost last: tensor parallelism communicates most and stays within a node."""
+"""Innermost last: tensor parallelism, which communicates most, stays within a node."""
 
 
 def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
-    """Return the mesh of all devices; an axis of length one would cost another process group."""
+    """Return the mesh of all devices, without axes of length one: each needs a process group."""
     degrees, world = spec.degrees, dist.get_world_size()
     sizes = {
         "pipeline": degrees.pipeline,
@@ -21,14 +21,15 @@ def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
     }
     used = [axis for axis in AXES if sizes[axis] > 1]
     if "tensor" in used and "replicate" in used:
-        used = [axis for axis in AXES if axis in used or axis == "shard"]  # See ``ddp.replicate``.
+        # FSDP takes the place of DDP (see ``ddp.replicate``) and needs this axis.
+        used = [axis for axis in AXES if axis in used or axis == "shard"]
     used = used or ["replicate"]
     lengths = tuple(sizes[axis] for axis in used)
     return init_device_mesh(device.type, lengths, mesh_dim_names=tuple(used))
 
 
 def axis_size(mesh: DeviceMesh, axis: str) -> int:
-    """Return the length of an axis; one that is not used has length one."""
+    """Return the length of an axis: 1 if the mesh does not have it."""
     return mesh[axis].size() if axis in (mesh.mesh_dim_names or ()) else 1
 
 
@@ -38,7 +39,7 @@ def axis_rank(mesh: DeviceMesh, axis: str) -> int:
 
 
 def replica_index(mesh: DeviceMesh) -> int:
-    """Return the index of this rank's data-parallel replica: its ranks see the same samples."""
+    """Return the index of this rank's replica, whose ranks train on the same samples."""
     return axis_rank(mesh, "replicate") * axis_size(mesh, "shard") + axis_rank(mesh, "shard")
 
 

@@ -26,7 +26,7 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": Schedu
 
 
 def build_stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
-    """Return the stages of this rank, in their order."""
+    """Return the stages of this rank, in their order: ``spec.rounds`` of them."""
     devices = axis_size(mesh, "pipeline")
     assert isinstance(model, Parts)
     count = devices * spec.rounds
@@ -36,19 +36,19 @@ def build_stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.M
 
 def pipeline_steps(
     task: Task,
-    parts: Sequence[nn.Module],
-    wrapped: Sequence[nn.Module],
+    modules: Sequence[nn.Module],
+    distributed: Sequence[nn.Module],
     optimizer: Optimizer,
     mesh: DeviceMesh,
     spec: RunSpec,
 ) -> Parallel:
-    """Return forward, backward and evaluation of a model whose stages are along ``mesh``."""
+    """Return the pipeline over ``mesh``; ``distributed`` are ``modules`` as replicas or shards."""
     count, rank = mesh.size() * spec.rounds, mesh.get_local_rank()
     is_first, is_last = rank == 0, rank == mesh.size() - 1
-    device = next(parameter for part in parts for parameter in part.parameters()).device
+    device = next(parameter for module in modules for parameter in module.parameters()).device
     stages = [
         PipelineStage(module, rank + n * mesh.size(), count, device, group=mesh.get_group())
-        for n, module in enumerate(wrapped)
+        for n, module in enumerate(distributed)
     ]
     loss = _MicroBatchLoss(task, spec.pipeline_micro_batches)
     schedule_class: Any = SCHEDULES[spec.pipeline_schedule]
@@ -60,7 +60,7 @@ def pipeline_steps(
         scale_grads=False,
     )
 
-    ddp_timer = DdpSyncTimer(wrapped)
+    ddp_timer = DdpSyncTimer(distributed)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
@@ -68,17 +68,17 @@ def pipeline_steps(
         ddp_timer.laps = probe
         losses: list[Tensor] = []
         loss.weight = weight
-        ends = {"target": labels, "losses": losses} if is_last else {}
-        schedule.step(*([inputs] if is_first else []), **ends, return_outputs=False)
+        last_stage_args = {"target": labels, "losses": losses} if is_last else {}
+        schedule.step(*([inputs] if is_first else []), **last_stage_args, return_outputs=False)
         probe.lap("pipeline")
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=device)
 
     def evaluate(inputs: Tensor, labels: Tensor) -> Tensor | None:
-        ends = {"target": labels, "losses": []} if is_last else {}
-        output: Tensor | None = schedule.eval(*([inputs] if is_first else []), **ends)
+        last_stage_args = {"target": labels, "losses": []} if is_last else {}
+        output: Tensor | None = schedule.eval(*([inputs] if is_first else []), **last_stage_args)
         return output if is_last else None
 
-    model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
+    model = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
     return Parallel(model, optimizer, forward_backward, evaluate)
 
 

@@ -32,7 +32,7 @@ def refuse_impossible(spec: RunSpec) -> None:
         _refuse_single_value_batch(model, spec, shape)
 
 
-def _is_split(spec: RunSpec) -> bool:
+def _is_split(spec: RunSpec) -> bool:  # By tensor or pipeline parallelism.
     return spec.degrees.tensor * spec.degrees.pipeline > 1
 
 
@@ -45,7 +45,7 @@ def _refuse_strategy(spec: RunSpec) -> None:
             hint="leave shard out",
         )
     if not spec.traits.can_mix and _is_split(spec):
-        hint = 'write strategy = "fsdp", which shards more and goes with both'
+        hint = 'write strategy = "fsdp", which shards more and supports both'
         raise SpecError(f"{spec.strategy} does not go together with tensor or pipeline", hint=hint)
 
 
@@ -55,36 +55,37 @@ def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
         problem = "is split" if _is_split(spec) else "has no batch normalization"
         raise SpecError(
             f"{spec.workload} {problem}, "
-            "and sync_batchnorm = true is for whole models that have it",
+            "and sync_batchnorm = true is for models with it that are not split",
             hint="leave sync_batchnorm out",
         )
     if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
         raise SpecError(
             f"{spec.workload} has batch normalization, whose statistics a compiled step with "
-            'recompute = "selective" would take twice',
+            'recompute = "selective" would update twice',
             hint='write recompute = "full", or leave compile out',
         )
 
 
 def _refuse_block_options(model: nn.Module, spec: RunSpec) -> None:
     """Refuse options that need blocks, for a model without them."""
-    by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
-    for field, is_set in by_blocks.items():
+    block_options = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
+    for field, is_set in block_options.items():
         if is_set and not blocks_of(model):
             setting = f"{field} = {getattr(spec, field)!r}"
-            hint = f"leave {field} out; vit, gpt, resnet50 and an mlp of some layers have blocks"
-            raise SpecError(f"{spec.workload} has no blocks, and {setting} is for them", hint=hint)
+            hint = f"leave {field} out; vit, gpt, resnet50 and mlp have blocks"
+            raise SpecError(f"{spec.workload} has no blocks, and {setting} needs them", hint=hint)
 
 
 def _meta_model(spec: RunSpec, shape: Shape) -> nn.Module:
-    """Return the run's model on the meta device; some of other libraries need real weights."""
+    """Return the run's model on the meta device; with real weights, if a library needs them."""
+    classes = 10  # Any number: no check depends on it.
     try:
         with torch.device("meta"):
-            return build_model(spec, shape, 10)
+            return build_model(spec, shape, classes)
     except SpecError:
         if not plugins.is_import_path(str(spec.workload), "torch"):
             raise
-    return build_model(spec, shape, 10)
+    return build_model(spec, shape, classes)
 
 
 def _refuse_single_value_batch(model: Parts, spec: RunSpec, shape: Shape) -> None:
@@ -100,7 +101,7 @@ def _refuse_single_value_batch(model: Parts, spec: RunSpec, shape: Shape) -> Non
     except ValueError as error:
         fewer = ", or fewer micro_batches" if spec.degrees.pipeline > 1 else ""
         raise SpecError(
-            f"{spec.workload} normalizes over a batch of {samples} at once: {error}",
+            f"{spec.workload} cannot normalize over a batch of {samples}: {error}",
             hint=f"use a larger batch{fewer}, or larger images",
         ) from error
 
@@ -110,14 +111,14 @@ def _refuse_buckets(spec: RunSpec) -> None:
     names = [field.name for field in fields(Buckets) if field.name in spec.options]
     if names and spec.degrees.tensor > 1:
         raise SpecError(
-            f"{names[0]} is a setting of DDP, which cannot hold layers that are split by tensor",
+            f"{names[0]} is a setting of DDP, which does not support layers split by tensor",
             hint=f"leave {names[0]} out",
         )
     has_micro_steps = spec.accumulate > 1 or spec.degrees.pipeline > 1
     if spec.options.get("static_graph") and has_micro_steps:
         raise SpecError(
             "static_graph does not go together with accumulate or pipeline: DDP then has "
-            "backwards that exchange nothing",
+            "backward passes without an exchange",
             hint="leave static_graph out",
         )
 
@@ -138,8 +139,8 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
     for name, layer in layers:
         units = getattr(layer, "out_features", 0) if name in seams.columns else 0
         if units % degree:
-            layer_text = f"a layer of {spec.workload} has {units} units"
-            raise SpecError(f"{layer_text}, which tensor {degree} does not divide")
+            problem = f"a layer of {spec.workload} has {units} units"
+            raise SpecError(f"{problem}, which tensor {degree} does not divide")
 
 
 def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
@@ -158,7 +159,7 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
         )
     hint = "a pipeline is for the built-in models, and for others that are made of Parts"
     if blocks and not isinstance(model, Parts):
-        raise SpecError(f"{spec.workload} does not say how its blocks follow each other", hint=hint)
+        raise SpecError(f"{spec.workload} does not say in which order its blocks run", hint=hint)
     per_device = " (two on each device)" if spec.rounds > 1 else ""
     if blocks < stages:
         raise SpecError(

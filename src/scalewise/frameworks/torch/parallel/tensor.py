@@ -29,7 +29,7 @@ def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
     """Split the layers of every block over a group of devices, in place."""
     seams, blocks = seams_of(model), blocks_of(model)
     if seams.length is not None and seams.length % mesh.size():
-        # As with a class token (257 positions): no sequence parallelism.
+        # No sequence parallelism, for example with a class token (257 positions).
         seams = replace(seams, norms=(), joined=())
     block_layout = Shard(1) if seams.norms else Replicate()
     plan = {
@@ -48,11 +48,11 @@ def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
         parallelize_module(block, mesh, {name: plan[name] for name in plan if name in names})
     if seams.norms:
         # Layers before the first block and after the last one see full sequences.
-        enter = PrepareModuleInput(
+        split_sequence = PrepareModuleInput(
             input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
         )
-        leave = PrepareModuleOutput(
+        join_sequence = PrepareModuleOutput(
             output_layouts=(Shard(1),), desired_output_layouts=(Replicate(),), use_local_output=True
         )
-        parallelize_module(blocks[0], mesh, enter)
-        parallelize_module(blocks[-1], mesh, leave)
+        parallelize_module(blocks[0], mesh, split_sequence)
+        parallelize_module(blocks[-1], mesh, join_sequence)

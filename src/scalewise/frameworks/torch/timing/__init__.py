@@ -1,1 +1,1 @@
-"""Timings and counts taken in a few early steps, and collectives timed alone."""
+"""Timings and counts of a few early steps, and a benchmark of collectives."""

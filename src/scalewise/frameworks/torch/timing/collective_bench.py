@@ -1,6 +1,6 @@
-"""Benchmark the collectives of a training by message size; the slowest rank decides.
+"""Benchmark collectives by message size; the time of a collective is that of the slowest rank.
 
-As in nccl-tests, bytes are those of the full buffer, and bus bandwidth compares with a link's.
+As in nccl-tests, bytes are those of the full buffer; compare the bus bandwidth with a link's.
 """
 
 import json
@@ -22,8 +22,9 @@ from scalewise.errors import SpecError
 from scalewise.probe.torch import device as devices
 from scalewise.record.write import write_json
 
+FLOAT_BYTES = 4
 REPEATS = 5
-"""The minimum and maximum of five enclose the true median in 94 % of cases."""
+"""Minimum and maximum of five measurements enclose the true median in 94 % of cases."""
 MAX_COLLECTIVE_SECONDS = 2.0
 """After a collective that takes longer, larger sizes are skipped."""
 TIMEOUT_SECONDS = 60.0
@@ -34,7 +35,7 @@ OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
     "reduce-scatter": lambda buffer, part: dist.reduce_scatter_tensor(part, buffer),
     "broadcast": lambda buffer, part: dist.broadcast(buffer, src=0),
 }
-"""Collectives of a buffer; ``part`` is as long as the part of one rank in it."""
+"""Collectives on a buffer; ``part`` is one rank's part of it."""
 SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 """Operations whose buffer has an equal part for every rank."""
 
@@ -42,16 +43,16 @@ SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 def run_bench(file: Path) -> None:
     """Time collectives with the other ranks; rank 0 writes the result to ``file``.
 
-    It may hold a request: ``{"ask": {"operations": [...], "sizes": [...], "patience": 20}}``.
+    The file may hold a request: ``{"ask": {"operations": [...], "sizes": [...], "patience": 20}}``.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        raise SpecError("one rank exchanges nothing", hint="start at least two with torchrun")
+        raise SpecError("one rank exchanges nothing", hint="start two or more with torchrun")
     request = _read_request(file)
     device, backend = _choose_device()
     timeout = timedelta(seconds=request.get("patience", TIMEOUT_SECONDS))
     dist.init_process_group(backend, timeout=timeout)
-    largest = 64 * 2**20 if backend == "gloo" else 2**30
-    sizes = request.get("sizes") or [4**n for n in range(1, 16) if 4**n <= largest]
+    max_bytes = 64 * 2**20 if backend == "gloo" else 2**30
+    sizes = request.get("sizes") or [4**n for n in range(1, 16) if 4**n <= max_bytes]
     rows: list[dict[str, Any]] = []
     for operation in request.get("operations") or OPERATIONS:
         rows += _time_operation(operation, sizes, device)
@@ -95,22 +96,22 @@ def _time_operation(
     world = dist.get_world_size()
     for size in sizes:
         parts = world if operation in SPLIT_OPERATIONS else 1
-        count = max(1, size // 4 // parts) * parts
+        count = max(1, size // FLOAT_BYTES // parts) * parts  # Divisible, if it is split.
         buffer, part = (torch.zeros(length, device=device) for length in (count, count // world))
         collective = partial(OPERATIONS[operation], buffer, part)
-        calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
+        calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1  # Per measurement.
         seconds, cpu_seconds = _time_collective(collective, device, calls=calls)
-        middle = median(seconds)
+        median_seconds = median(seconds)
         spread = {"low": min(seconds), "high": max(seconds), "count": len(seconds)}
         yield {
             "operation": operation,
-            "bytes": 4 * count,
-            "seconds": {"value": middle, **spread},
+            "bytes": buffer.nbytes,
+            "seconds": {"value": median_seconds, **spread},
             "processor": cpu_seconds,
-            "algorithm_bandwidth": 4 * count / middle,
-            "bus_bandwidth": 4 * count / middle * bus_factor(operation, world),
+            "algorithm_bandwidth": buffer.nbytes / median_seconds,
+            "bus_bandwidth": buffer.nbytes / median_seconds * bus_factor(operation, world),
         }
-        if middle > MAX_COLLECTIVE_SECONDS:
+        if median_seconds > MAX_COLLECTIVE_SECONDS:
             return
 
 
@@ -151,25 +152,25 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 def fit(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
-    """Return latency and bandwidth of ``seconds = latency + bytes / bandwidth``; None: no slope.
+    """Fit ``seconds = latency + bytes / bandwidth`` by least squares of the relative error.
 
-    Least squares of the relative error; ``error`` is the largest that remains.
+    ``error`` is the largest relative error that remains. None if the points have no slope.
 
     >>> fit([(4, 1e-4), (10**6, 1.1e-3)])["bandwidth"]  # doctest: +ELLIPSIS
     99999...
     """
     weights = [1 / seconds**2 for _, seconds in points]
-    w = sum(weights)
+    w = sum(weights)  # This and the next four are weighted sums.
     x = sum(weight * size for weight, (size, _) in zip(weights, points))
     t = sum(weight * seconds for weight, (_, seconds) in zip(weights, points))
     xx = sum(weight * size**2 for weight, (size, _) in zip(weights, points))
     xt = sum(weight * size * seconds for weight, (size, seconds) in zip(weights, points))
-    spread = w * xx - x * x
-    if len({size for size, _ in points}) < 2 or spread <= 0:
+    determinant = w * xx - x * x
+    if len({size for size, _ in points}) < 2 or determinant <= 0:
         return None
-    slope = (w * xt - x * t) / spread
+    slope = (w * xt - x * t) / determinant
     latency = (t - slope * x) / w
-    if latency < 0:
+    if latency < 0:  # Fit a line through the origin instead.
         latency, slope = 0.0, xt / xx
     if slope <= 0:
         return None

@@ -1,8 +1,8 @@
 """Count the collectives and bytes of one early step of this rank.
 
-That step runs under a dispatch mode: every collective passes PyTorch's dispatcher, also those of
-DDP's reducer and of DTensors. The step is slower; the measured steps begin after it. Sent bytes
-are computed for rings: each of n ranks sends 2 (n - 1)/n of an all-reduced payload, (n - 1)/n of
+That step runs under a dispatch mode, which sees all collectives: also those of DDP's reducer and
+of DTensors. The step is slower; the measured steps begin after it. Sent bytes are computed for
+rings: each of n ranks sends 2 (n - 1)/n of an all-reduced payload, (n - 1)/n of
 one that is gathered, scattered, broadcast or exchanged all-to-all.
 """
 
@@ -34,31 +34,31 @@ IGNORED_OPERATORS = ("recv", "wait", "wrap", "barrier", "monitoredbarrier")
 
 
 class CollectiveCounter:
-    """Context manager around every step of a session; counts the collectives of one."""
+    """Context manager around every step of a session; counts the collectives of one step."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self._is_alone = spec.topology.world == 1
-        self._compiled = bool(spec.compile)
+        self._has_one_device = spec.topology.world == 1
+        self._is_compiled = bool(spec.compile)
         self._step = 0
         self._counting = ExitStack()
-        self.counts: dict[str, Any] | None = {"exchanged": {}} if self._is_alone else None
+        self.counts: dict[str, Any] | None = {"exchanged": {}} if self._has_one_device else None
         """The counted step, and calls, payload bytes and sent bytes of each kind of collective."""
         self._tally: Tally | None = None
 
     def __enter__(self) -> None:
-        if self._step != COUNTED_STEP or self._is_alone:
+        if self._step != COUNTED_STEP or self._has_one_device:
             return
-        if self._compiled:
+        if self._is_compiled:
             if not hasattr(torch.compiler, "set_stance"):  # Before version 2.6.
                 return
-            # Functions first called under a dispatch mode would never be compiled again.
+            # The compiler gives up functions that are first called under a dispatch mode.
             self._counting.enter_context(torch.compiler.set_stance("force_eager"))
         self._tally = self._counting.enter_context(Tally())
 
     def __exit__(self, *error: Any) -> None:
         self._step += 1
         self._counting.close()
-        if self._tally and self._tally.complete:
+        if self._tally and self._tally.is_complete:
             self.counts = {"step": COUNTED_STEP, "exchanged": self._tally.kinds}
         self._tally = None
 
@@ -69,8 +69,8 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's.
         self.kinds: dict[str, dict[str, int]] = {}
-        self.complete = True
-        """Whether every collective was understood."""
+        self.is_complete = True
+        """False after a collective whose kind or size could not be determined."""
 
     def __torch_dispatch__(
         self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -85,18 +85,18 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
     def _add_call(self, operator: Any, arguments: list[Any], result: Any) -> None:
         """Count one call of an operator; an unknown collective makes the tally incomplete."""
         namespace, _, name = operator._schema.name.partition("::")
-        plain = name.replace("_", "")
-        if namespace not in NAMESPACES or plain.startswith(IGNORED_OPERATORS):
+        bare_name = name.replace("_", "")
+        if namespace not in NAMESPACES or bare_name.startswith(IGNORED_OPERATORS):
             return
         try:
-            kind = next(kind for prefix, kind in KINDS.items() if plain.startswith(prefix))
+            kind = next(kind for prefix, kind in KINDS.items() if bare_name.startswith(prefix))
             payload_bytes = max(
                 sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
                 for value in [*arguments, result]
             )
             sent = sent_bytes(kind, payload_bytes, _group_size(arguments))
         except Exception:
-            self.complete = False
+            self.is_complete = False
             return
         counts = self.kinds.setdefault(kind, {"calls": 0, "bytes": 0, "sent": 0})
         counts["calls"] += 1

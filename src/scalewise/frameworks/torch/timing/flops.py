@@ -1,7 +1,7 @@
 """Count the FLOP of a model on a copy on the meta device.
 
-Matrix products and convolutions count, a multiply-add as two. The backward of a product is one
-more of the same size for each operand that requires a gradient, so no backward has to run.
+Matrix products and convolutions are counted, a multiply-add as two FLOP. The backward of a product
+costs as much again for each operand that requires a gradient, so no backward has to run.
 Recomputation is not counted, and fusing or compiling kernels does not change the count.
 """
 
@@ -18,7 +18,7 @@ from scalewise.frameworks.data_source import Shape
 
 aten = torch.ops.aten
 ADDEND_FIRST = (aten.addmm, aten.baddbmm)
-"""Products whose first argument is only added."""
+"""Products whose first argument is added to the product of the next two."""
 
 
 def flops_per_sample(model: nn.Module, shape: Shape, batch: int) -> tuple[int | None, str]:
@@ -33,9 +33,9 @@ def flops_per_sample(model: nn.Module, shape: Shape, batch: int) -> tuple[int | 
 def count_flops(model: nn.Module, shape: Shape, batch: int) -> int:
     """Return the FLOP per sample, forward and backward; batch normalization needs a full batch."""
     meta_model = _meta_copy(model).train()
-    sides = (batch, shape) if isinstance(shape, int) else (batch, *shape)
+    input_shape = (batch, shape) if isinstance(shape, int) else (batch, *shape)
     dtype = torch.long if isinstance(shape, int) else torch.float32
-    inputs = torch.empty(sides, dtype=dtype, device="meta")
+    inputs = torch.empty(input_shape, dtype=dtype, device="meta")
     counter = FlopCounter()
     with sdpa_kernel(SDPBackend.MATH), counter:  # Attention as its plain matrix products.
         meta_model(inputs)
@@ -55,8 +55,8 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorc
         out = func(*args, **(kwargs or {}))
         operator = func._overloadpacket
         if formula := flop_registry.get(operator):
-            first = 1 if operator in ADDEND_FIRST else 0
-            gradients = sum(operand.requires_grad for operand in args[first : first + 2])
+            operands = args[1:3] if operator in ADDEND_FIRST else args[:2]
+            gradients = sum(operand.requires_grad for operand in operands)
             self.total += formula(*args, **(kwargs or {}), out_val=out) * (1 + gradients)
         return out
 
@@ -64,10 +64,10 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorc
 def _meta_copy(model: nn.Module) -> nn.Module:
     """Return a deep copy of a model on the meta device: shapes without values."""
     attributes = [value for module in model.modules() for value in vars(module).values()]
-    plain = [value for value in attributes if isinstance(value, Tensor)]
-    copies = {id(t): torch.empty_like(t, device="meta") for t in [*plain, *model.buffers()]}
+    tensors = [value for value in attributes if isinstance(value, Tensor)]
+    copies = {id(t): torch.empty_like(t, device="meta") for t in [*tensors, *model.buffers()]}
     for parameter in model.parameters():
         meta = torch.empty_like(parameter, device="meta")
         copies[id(parameter)] = nn.Parameter(meta, requires_grad=parameter.requires_grad)
-    # deepcopy takes copies that are in its memo instead of making them.
+    # The memo of deepcopy: it uses these copies instead of making its own.
     return copy.deepcopy(model, copies)

@@ -1,6 +1,6 @@
 """Measure when each gradient is ready within the backward pass, in a few early steps.
 
-So a single device shows how much communication can overlap with backward on more devices.
+So one device shows how much communication could overlap with backward on several devices.
 """
 
 from functools import partial
@@ -16,30 +16,30 @@ from scalewise.probe.torch.device import EventClock
 from scalewise.spec import RunSpec
 
 FIRST_STEP, LAST_STEP = 4, 8
-"""The indices of the timed steps: after the one whose collectives are counted."""
+"""The indices of the timed steps, after the step whose collectives are counted."""
 
 
 class GradientTimer:
-    """Wraps the laps of the timed steps, and marks the time of each gradient between them."""
+    """Receives the laps of timed steps, passes them on, and marks when gradients are ready."""
 
     def __init__(self, spec: RunSpec, model: nn.Module, device: torch.device) -> None:
         self._clock: Clock = HostClock() if device.type == "cpu" else EventClock(device)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         # Gradients of split models come in pieces; DeepSpeed's sharded parameters are empty.
-        self._enabled = spec.degrees.degree == 1 and all(map(Tensor.numel, self._parameters))
+        self._is_enabled = spec.degrees.degree == 1 and all(map(Tensor.numel, self._parameters))
         self._hooks: list[Any] = []
         """Handles of the hooks, with the graph nodes that must be kept alive for them."""
         self._step = -1
         self._laps: Laps = Unwatched()
-        self._begin: Any = None
+        self._backward_begin: Any = None
         self._marks: dict[int, Any] = {}
         self._backwards: list[tuple[Any, dict[int, Any], Any]] = []
-        """Of each backward: the mark of its begin, of each gradient by parameter, of its end."""
+        """Marks of each backward: its begin, its gradients by parameter index, its end."""
 
     def wrap(self, laps: Laps) -> Laps:
         """Return the receiver of the next step's laps: ``laps``, or this timer in timed steps."""
         self._step += 1
-        if not self._enabled or not FIRST_STEP <= self._step <= LAST_STEP + 1:
+        if not self._is_enabled or not FIRST_STEP <= self._step <= LAST_STEP + 1:
             return laps
         if self._step == FIRST_STEP:
             self._add_hooks()
@@ -50,13 +50,13 @@ class GradientTimer:
         return self
 
     def lap(self, phase: str) -> None:
-        """Forward a lap; backward lies between the laps "forward" and "backward"."""
+        """Pass on a lap; the lap "forward" begins a backward, the lap "backward" ends it."""
         self._laps.lap(phase)
         if phase == "forward":
-            self._begin, self._marks = self._clock.mark(), {}
-        elif phase == "backward" and self._begin is not None:
-            self._backwards.append((self._begin, self._marks, self._clock.mark()))
-            self._begin = None
+            self._backward_begin, self._marks = self._clock.mark(), {}
+        elif phase == "backward" and self._backward_begin is not None:
+            self._backwards.append((self._backward_begin, self._marks, self._clock.mark()))
+            self._backward_begin = None
 
     def _add_hooks(self) -> None:
         """Hook every gradient, or none if this version of PyTorch cannot."""
@@ -76,7 +76,7 @@ class GradientTimer:
         self._hooks = []
 
     def arrivals(self) -> list[tuple[int, float]] | None:
-        """Return (bytes, share of the backward until it was ready) by time; None if not timed."""
+        """Return (bytes, share of backward until ready) of gradients in order, or None."""
         rows: list[dict[int, float]] = []
         for begin, marks, end in self._backwards:
             ends = [*marks.values(), end]
@@ -86,6 +86,6 @@ class GradientTimer:
                 return None
             # The last gradient may be marked just after the lap that it triggers.
             rows.append({i: min(1.0, s / total) for i, s in zip(marks, seconds) if total > 0})
-        always = [index for index in (rows or [{}])[0] if all(index in row for row in rows)]
-        order = sorted((median(row[index] for row in rows), index) for index in always)
-        return [(self._parameters[index].nbytes, round(share, 4)) for share, index in order] or None
+        in_all = [index for index in (rows or [{}])[0] if all(index in row for row in rows)]
+        shares = sorted((median(row[index] for row in rows), index) for index in in_all)
+        return [(self._parameters[i].nbytes, round(share, 4)) for share, i in shares] or None
