@@ -214,7 +214,7 @@ def a_tf_run(**changes):
         ({"workload": "resnet50v2"}, "needs images of 32 pixels a side, and these have 28"),
         ({"options": {"prefetch": -1}}, "prefetch must be a whole number from 0"),
         ({"options": {"drop": 1}}, "has no option 'drop'"),
-        ({"env": {"TF_CONFIG": "{}"}}, "TF_CONFIG is set already"),
+        ({"env": {"TF_CONFIG": "{}"}}, "TF_CONFIG is already set"),
     ],
 )
 def test_what_it_cannot_do_is_refused_before_anything_starts(engine, changes, words):
