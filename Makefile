@@ -9,6 +9,9 @@ WORKER := $(addprefix src/scalewise/,errors.py validate.py plugins.py spec recor
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
+# The files of tests that carry a mark: collecting all others too takes a quarter of a minute.
+marked = $(shell grep -rlE --include='*.py' 'mark\.$(1)\b' tests)
+
 .PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser bench bench-prediction soak clean
 
 install: $(READY)
@@ -26,7 +29,7 @@ test: $(READY)  ## Everything that needs pip alone.
 		-m "not browser and not soak and not gpu and not scripts and not libraries and not engines and not slurm and not training"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
-	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR)
+	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR) $(call marked,training)
 
 check: $(READY)  ## Lint, format, types, import contracts.
 	$(BIN)/ruff check .
@@ -51,9 +54,10 @@ types-of-worker: $(READY)
 	touch .venv/.libraries
 
 test-scripts: .venv/.libraries  ## Whole training scripts under the watcher; installs Lightning and its like.
-	$(BIN)/python -m pytest -m "scripts and alone and not soak and not gpu" --durations 12
-	$(BIN)/python -m pytest -m "scripts and not alone and not soak and not gpu" --durations 12 -n 2 --dist worksteal
-	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries tests/frameworks/torch/test_libraries.py
+	$(BIN)/python -m pytest -m "scripts and alone and not soak and not gpu" --durations 12 $(call marked,scripts)
+	$(BIN)/python -m pytest -m "scripts and not alone and not soak and not gpu" --durations 12 -n 2 --dist worksteal \
+		$(call marked,scripts)
+	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries $(call marked,libraries)
 
 # Engines rarely share an environment. Theirs outlive the checkout: they take minutes to make.
 ENVS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scalewise/envs
@@ -86,7 +90,7 @@ engines: $(ENGINES:%=$(ENVS)/%/.ready)  ## An environment for each engine, named
 	cat $(OWN)
 
 test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and their like, each in its own environment.
-	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
+	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR) $(call marked,engines)
 	$(NOT_RUN)
 
 # Who may not install packages may have them all the same; what is missing, horovod.sh says.
@@ -106,7 +110,7 @@ SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellchec
 
 test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
 	$(BIN)/python tests/support/user_python.py
-	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12
+	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12 $(call marked,slurm)
 	$(NOT_RUN)
 
 .venv/.browser: $(READY)
@@ -115,7 +119,7 @@ test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slur
 	touch .venv/.browser
 
 test-browser: .venv/.browser  ## The report in a real browser; installs Chromium.
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -m browser $(call marked,browser)
 
 bench: $(READY)  ## What we claim about speed: prints its figures.
 	$(BIN)/python benchmarks/fake.py

@@ -7,13 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-import framework_envs
 import user_python
 from slurm_cluster import Cluster, open_folder
 from slurm_user import Desk
-
-collect_ignore = [] if framework_envs.wheel("horovod") else ["launch/test_horovod_slurm.py"]
-"""Its build takes minutes and is asked for by name; the Makefile tells what was not run."""
 
 
 def _living(under: str) -> list[int]:

@@ -8,7 +8,13 @@ import pytest
 import framework_envs
 from slurm_user import losses
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        not framework_envs.wheel("horovod"), reason="no wheel of Horovod: make horovod"
+    ),
+]
 
 BESIDE = ("cloudpickle", "packaging", "psutil", "pyyaml")
 """What Horovod needs but for PyTorch, which is the user's own."""
