@@ -110,7 +110,7 @@ SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellchec
 
 test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
 	$(BIN)/python tests/support/user_python.py
-	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12 $(call marked,slurm)
+	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12 $(PAIR) $(call marked,slurm)
 	$(NOT_RUN)
 
 .venv/.browser: $(READY)

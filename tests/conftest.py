@@ -1,13 +1,16 @@
-"""Fixtures for all tests: one that fails whoever leaves a process behind, and a Slurm."""
+"""Fixtures for all tests: no process is left behind, a command as a shell gives it, a Slurm."""
 
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 import user_python
+from scalewise.cli import main
 from slurm_cluster import Cluster, open_folder
 from slurm_user import Desk
 
@@ -30,6 +33,26 @@ def no_process_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Fail a test that leaves a run's process alive."""
     yield
     assert not _living(str(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture
+def scalewise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[object, str, str]]]:
+    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def give(*words: object) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return ended.value.code or 0, out, err
+
+    yield give
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,13 @@ import os
 import pty
 import re
 import shutil
-import signal
 import subprocess
-import sys
 
 import pytest
 
 from commands import COMMAND, run_command, study_toml
 from scalewise import api, results, study
-from scalewise.cli import app, main
+from scalewise.cli import app
 from scalewise.errors import SpecError
 
 VERBS = [
@@ -38,24 +36,6 @@ GROUPS = {"data": ["make", "check", "bench"]}
 NAME = """a "quoted" student's study"""
 CSV = "devices,throughput,time\n1,240,556\n2,464,439\n4,892,380\n"
 TORCH = {"framework": "torch", "workload": "mnist-cnn"}
-
-
-@pytest.fixture
-def scalewise(tmp_path, monkeypatch, capsys):
-    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def give(*words):
-        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    yield give
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="module")

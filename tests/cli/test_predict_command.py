@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -14,27 +13,10 @@ from guard_cases import FAULTY, SAID, healthy
 from paths import DOCS
 from scalewise import api
 from scalewise.catalog.curves import find_curves
-from scalewise.cli import main
 from scalewise.record.write import rank_file, write_json
 from scalewise.spec import Topology
 
 LINKS = ("--link-inside", "200GB/s,5us", "--link-between", "25GB/s,20us", "--devices-per-node", "8")
-
-
-@pytest.fixture
-def scalewise(tmp_path, monkeypatch, capsys):
-    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def give(*words):
-        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return give
 
 
 def a_folder(folder, **changes):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from paths import TESTS
-from scalewise.cli import main
 from scalewise.errors import SpecError
 from scalewise.port import port
 from scalewise.port.patch import Edit, Source, apply_edits, unified_diff
@@ -95,21 +94,6 @@ def ported_text(tmp_path, text):
     path = tmp_path / "train.py"
     path.write_text(text)
     return port(path).text.decode()
-
-
-@pytest.fixture
-def scalewise(tmp_path, monkeypatch, capfd):
-    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def give(*words):
-        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return ended.value.code or 0, out, err
-
-    return give
 
 
 @pytest.mark.parametrize("name", MISSING)

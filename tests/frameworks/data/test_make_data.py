@@ -17,7 +17,6 @@ from PIL import Image
 
 from image_files import cifar_batch, idx_files, image_folder, picture, tiny_imagenet
 from scalewise import datasets
-from scalewise.cli import main
 from scalewise.errors import Broken, LaunchError, RecordError, SpecError
 from scalewise.frameworks.data import make_data as making
 from scalewise.frameworks.data.check_data import check_data_set
@@ -39,21 +38,6 @@ def check(folder):
 
 def make(to, edge=16, **values):
     return make_data_set(Recipe(to, edge, **values), quiet, processes=1)
-
-
-@pytest.fixture
-def scalewise(tmp_path, monkeypatch, capsys):
-    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def give(*words):
-        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return give
 
 
 def test_made_up_images_are_an_image_folder_without_problems(tmp_path):
