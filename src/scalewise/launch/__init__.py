@@ -1,4 +1,4 @@
-"""Start runs: plan them as a value, execute the plan, and write ``job.json`` for later calls."""
+"""Start runs: a ``Plan`` says what to execute; by its ``job.json`` a started run is found again."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from scalewise.spec import RunSpec
 from scalewise.validate import check_environment_name
 
 PORT_PLACEHOLDER = "\0port\0"
-"""Stands for a free port that is chosen at the start; real arguments hold no null character."""
+"""Stands for a free port, chosen when the command starts. No real argument has a null character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Plan:
     """The study's folder; each run has a subfolder, named by its id."""
     commands: tuple[Command, ...]
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text by path relative to the folder; the first is the script that starts everything."""
+    """Texts by path relative to ``folder``. The first file is the script that starts the runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a launcher started for one run, as in ``job.json``."""
+    """One attempt at a run that a launcher has started; ``job.json`` holds all but ``folder``."""
 
     folder: Path
     """The run's folder."""
@@ -78,9 +78,9 @@ class State:
     """The state of a job, as a launcher reports it."""
 
     phase: Literal["running", "ended", "stuck"]
-    """``running`` also while it is queued; ``stuck``: the caller must cancel it."""
+    """``running`` includes queued; a ``stuck`` job must be cancelled: it never ends by itself."""
     cause: str = ""
-    """What the launcher knows of a failure; the ranks' records say more."""
+    """Why the job failed, as far as the launcher knows; the ranks' records may say more."""
     killed: Mapping[int, str] = field(default_factory=dict)
     """Signals that ended processes, by process id."""
     exits: Mapping[int, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class State:
     note: str = ""
     """A remark for the user: why the job has not started, for example."""
     job: Job | None = None
-    """The job with newly found details that its ``job.json`` does not have yet, if any."""
+    """The job with details that are still missing in its ``job.json``; None if none are missing."""
 
 
 def write_job(job: Job) -> Job:
@@ -99,7 +99,7 @@ def write_job(job: Job) -> Job:
 
 @contextmanager
 def job_files_written(jobs: Sequence[Job], *, undo_on: type[BaseException]) -> Iterator[None]:
-    """Write ``job.json`` files before a start; restore the old ones if ``undo_on`` is raised."""
+    """Write ``job.json`` files before the block; restore the old ones if it raises ``undo_on``."""
     paths = [job.folder / "job.json" for job in jobs]
     before = [path.read_bytes() if path.exists() else None for path in paths]
     for job in jobs:
@@ -128,7 +128,7 @@ def next_attempt(home: Path) -> int:
     used = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
     for name in ("job.json", "outcome.json"):
         if (home / name).exists():
-            # A pattern also reads a damaged file.
+            # A regular expression finds the number even if the JSON is damaged.
             match = re.search(r'"attempt": (\d+)', (home / name).read_text(encoding="utf-8"))
             used.append(int(match[1]) if match else 0)
     return newest_attempt(home, max(used, default=0)) + 1
@@ -138,7 +138,7 @@ class Launcher(Protocol):
     """Starts runs; made from the study's ``[launcher]`` table."""
 
     at_once: float
-    """How many runs may be active at a time."""
+    """How many runs may be active at a time; infinity if the launcher sets no limit."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Describe the device-hours that these runs request; refuse more than is allowed."""
@@ -147,7 +147,7 @@ class Launcher(Protocol):
         """Return the most device-hours that these runs can take; None without a time limit."""
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
-        """Return the devices billed while ``run`` trains; ``among``: all runs to be started."""
+        """Return the devices billed while ``run`` trains; ``among``: runs that may share its job."""
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return groups of runs that are planned and started together."""

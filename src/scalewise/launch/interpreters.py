@@ -1,4 +1,4 @@
-"""The Python that runs each framework: ``[engines]`` of the study, else of the user's files."""
+"""The Python that runs each framework: from the study's ``[engines]``, else ``engines.toml``."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ class Interpreters:
         """Return the Pythons of the user's configuration, overridden by the study's."""
         pythons = {**load_user_config(user_config_path(CONFIG_FILE)), **study_engines}
         for name, python in pythons.items():
-            if os.sep in python:  # Do not resolve links: a link to Python marks its environment.
+            if os.sep in python:  # Keep links: a virtual environment's Python is a link.
                 pythons[name] = os.path.abspath(os.path.expanduser(python))
         return cls(pythons)
 
@@ -38,11 +38,11 @@ class Interpreters:
         return self.by_framework.get(framework, sys.executable)
 
     def paths(self, framework: str, folder: Path) -> list[str]:
-        """Return entries for PYTHONPATH: a separate Python finds the worker zip in ``folder``."""
+        """Return what to add to PYTHONPATH: for a separate Python, the worker zip in ``folder``."""
         return [str(folder / worker_zip.FILE_NAME)] if framework in self.by_framework else []
 
     def ask(self, framework: str, verb: str, argument: str) -> Any:
-        """Run a verb of ``python -m scalewise.frameworks`` in a framework's Python."""
+        """Return the answer of ``python -m scalewise.frameworks VERB`` in a framework's Python."""
         python = self.python(framework)
         if shutil.which(python) is None:
             raise FrameworkMissing(

@@ -37,7 +37,7 @@ from scalewise.validate import check_positive, refuse_unknown_keys
 PATIENCE_SECONDS = 300.0
 """Seconds without any progress after which a run counts as hung."""
 MIN_PROCESS_LIMIT = 64
-"""The process limit of a run on a machine with few cores."""
+"""So many processes are always allowed; a machine with many cores allows more."""
 PROGRESS_READ_SECONDS = 5.0
 """Seconds between two reads of the rank files, which show progress."""
 LINGER_SECONDS = 10.0
@@ -63,7 +63,7 @@ class LocalLauncher:
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
         """By run folder: the process that samples the load of this node."""
         self._unseen: dict[Path, tuple[float, State]] = {}
-        """By run folder, if we cannot see its processes: when we read its files, and its state."""
+        """For runs whose processes we cannot see: when their files were read, and their state."""
         self._ended_at: dict[Path, float] = {}
         """By run folder: when we found that all processes that we started had ended."""
 
@@ -86,7 +86,7 @@ class LocalLauncher:
         """Return what would be executed."""
         (run,) = runs
         cores = os.cpu_count() or 1
-        limit = max(MIN_PROCESS_LIMIT, 8 * cores)  # More per core is taken for a mistake.
+        limit = max(MIN_PROCESS_LIMIT, 8 * cores)  # More than 8 per core is likely a mistake.
         if (run.program or run.started_by != "direct") and run.topology.world > limit:
             raise LaunchError(
                 f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
@@ -135,14 +135,14 @@ class LocalLauncher:
             port = int(probe.getsockname()[1])
         commands = [command.with_port(port) for command in plan.commands]
         self.prepare(replace(plan, files=_script_file(run, commands)))
-        # Processes of an earlier attempt that job.json does not name would write to the same files.
+        # End processes of an earlier attempt that job.json does not name: they use the same files.
         processes.end(processes.ProcessFilter({processes.RUN_VARIABLE: str(home)}))
         log = home / "log.txt"
         details: dict[str, Any] = {
             "launcher": "local", "token": uuid4().hex, "host": os.uname().nodename,
             "machine": processes.machine_id(), "uid": os.getuid(),
             "starter": processes.identity(os.getpid()), "commands": len(commands), "processes": [],
-            "log": log.stat().st_size if log.exists() else 0,  # Where this attempt's lines begin.
+            "log": log.stat().st_size if log.exists() else 0,  # Where this attempt begins, in bytes.
         }  # fmt: skip
         attempt_env = {
             "SCALEWISE_ATTEMPT": str(attempt),
@@ -175,10 +175,10 @@ class LocalLauncher:
         if not job.details.get("processes"):
             return self._poll_by_token(job)
         codes = [self._exit_code(process) for process in job.details["processes"]]
-        # All processes have ended, or one has failed: then the others would wait for ever.
+        # The run is over if all processes have ended, or if one failed: others may wait for it.
         if None not in codes or any(codes):
             killed, exits = _process_ends(job, codes)
-            cause = "" if killed else _kill_cause(job, codes)
+            cause = "" if killed else _kill_cause(job, codes)  # ``killed`` says more about ranks.
             if None in codes:
                 return State("stuck", cause, killed, exits)
             if sampler := self._samplers.pop(job.folder, None):
@@ -203,7 +203,7 @@ class LocalLauncher:
         outermost = _process_filter(job).outermost()
         if not outermost:
             return State("ended")
-        # Processes may be missing because they have ended: then every rank has written lines.
+        # A missing process was never started, or has ended; if all ranks wrote, it has ended.
         all_ranks_wrote = all(tail.lines for tail in job.tails())
         if len(outermost) < job.details.get("commands", 1) and not all_ranks_wrote:
             return State("stuck", "not all of its processes were started")
@@ -226,11 +226,12 @@ class LocalLauncher:
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End every process of the run; ``stuck``: print the ranks' stacks first."""
         if not _is_visible(job) and self._poll_unseen(job).phase == "running":
-            is_here = job.details.get("machine") == processes.machine_id()
-            where = "of another user" if is_here else f"on {job.details['host']}"
+            is_local = job.details.get("machine") == processes.machine_id()
+            host = job.details["host"]
+            where = "of another user" if is_local else f"on {host}"
             raise OutOfReach(
                 f"the run {where} in {job.folder} cannot be ended from here",
-                hint=("ask that user to run" if is_here else f"on {job.details['host']}, run")
+                hint=("ask that user to run" if is_local else f"on {host}, run")
                 + f" `scalewise cancel {job.folder.parent}`",
             )
         if stuck:
@@ -248,7 +249,7 @@ class LocalLauncher:
         """Return a process's exit code; None while it lives."""
         if child := self._children.get(process["pid"]):
             return child.poll()
-        # An earlier call started it, so its exit code is unknown: the ranks' records decide.
+        # An earlier command started it, so its code is unknown: ranks' records tell a failure.
         return None if processes.alive(process["pid"], process["created"]) else 0
 
 
@@ -262,7 +263,7 @@ def _is_visible(job: Job) -> bool:
 
 
 def _process_filter(job: Job) -> processes.ProcessFilter:
-    """Return the filter that finds a job's processes, also after its folder was moved."""
+    """Return a filter for a job's processes; the token matches even if the folder was moved."""
     variables = {processes.RUN_VARIABLE: str(job.folder)}
     if "token" in job.details:
         variables = {processes.TOKEN_VARIABLE: job.details["token"]}
@@ -285,25 +286,25 @@ def _commands(run: RunSpec, home: Path, python: str) -> list[CommandAndVariables
     """Return the command lines that start a run, by ``run.started_by``.
 
     ``direct``: one worker for all devices. ``plain``: one per device, without an agent. ``node``:
-    one per node. Otherwise an agent (torchrun, horovodrun, mpirun), which starts the ranks; if a
-    program is a complete command, that command once per node.
+    one per node. Otherwise an agent (torchrun, horovodrun, mpirun) starts the ranks. A program
+    that is a complete command is started once per node, without an agent of ours.
     """
     topology = run.topology
     if run.program:
         user_program = parse_program(run.program)
-        values: dict[str, object] = {
+        shared_values: dict[str, object] = {
             "devices": topology.devices, "world": topology.world, "nodes": topology.nodes,
             "master": "localhost", "port": PORT_PLACEHOLDER,
         }  # fmt: skip
-        by_node = [{**values, "node_rank": node} for node in range(topology.nodes)]
+        node_values = [{**shared_values, "node_rank": node} for node in range(topology.nodes)]
         if run.started_by == "node":
             program = user_program.with_python(python)
             return [
-                (tuple(program.direct_command(node_values)), _rank_variables(node, run.ranks, 1))
-                for node, node_values in enumerate(by_node)
+                (tuple(program.direct_command(values)), _rank_variables(node, run.ranks, 1))
+                for node, values in enumerate(node_values)
             ]
         options = _agent_options(run)
-        return [(user_program.agent_command(options, node_values), {}) for node_values in by_node]
+        return [(user_program.agent_command(options, values), {}) for values in node_values]
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]
@@ -356,7 +357,7 @@ def _host_options(run: RunSpec) -> tuple[str, ...]:
 
 
 def _localhost_alias(number: int) -> str:
-    """Return ``localhost``, with other letters in upper case for each number.
+    """Return ``localhost`` in a different mix of upper and lower case for each number.
 
     >>> _localhost_alias(0), _localhost_alias(1), _localhost_alias(6)
     ('localhost', 'Localhost', 'lOCalhost')
@@ -366,7 +367,7 @@ def _localhost_alias(number: int) -> str:
 
 
 def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
-    """Return a sentence about the first process of ours that a signal killed; else empty."""
+    """Name the first of the job's processes that a signal killed; empty if there is none."""
     for process, code in zip(job.details["processes"], codes):
         if code is not None and code < 0:
             name = signal_name(-code)
@@ -380,7 +381,7 @@ def seconds_without_progress(job: Job) -> float:
     silent_seconds = []
     for rank in range(job.world):
         path = rank_file(job.folder, rank)
-        # The rank's file may be of an earlier attempt; job.json was written for this one.
+        # The rank's file may be of an earlier attempt; job.json is as old as this attempt.
         files = (path, job.folder / "job.json")
         written_at = max(file.stat().st_mtime for file in files if file.exists())
         # A rank without progress writes lines that say for how long it has stalled.
@@ -397,7 +398,7 @@ def _hang_cause(job: Job) -> str:
         seconds = f"{seconds_without_progress(job):.0f} s"
         return f"no rank has started for {seconds} (raise [launcher] patience to wait longer)"
     stalls = [rank.last.get("stalled") or {} for rank in ranks]
-    progress = [  # Steps, and laps within the step; a rank without any line is the last.
+    progress = [  # Steps, then timed parts of the step; -1: the rank wrote nothing.
         (stall.get("steps", 0 if rank.lines else -1), stall.get("laps", 0))
         for rank, stall in zip(ranks, stalls)
     ]
@@ -416,7 +417,7 @@ def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str]
     killed, exits = read_process_ends(job.folder / "log.txt", job.details.get("log", 0))
     command_codes = {p["pid"]: code for p, code in zip(job.details["processes"], codes) if code}
     rank_pids = {tail.notes.pid for tail in job.tails()}
-    # A signal that killed an agent did not kill its ranks: count only those of ranks.
+    # A signal that killed an agent did not kill its ranks: count only signals to ranks.
     signals = {pid: signal_name(-code) for pid, code in command_codes.items() if code < 0}
     killed = {**killed, **{pid: name for pid, name in signals.items() if pid in rank_pids}}
-    return killed, exits or command_codes
+    return killed, exits or command_codes  # The log's exit codes are of ranks, so more exact.

@@ -1,4 +1,4 @@
-"""Start, find and end processes; all processes of a run inherit ``SCALEWISE_RUN``, its folder."""
+"""Start, find and end processes. All of a run's processes inherit its folder, SCALEWISE_RUN."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from scalewise.errors import LaunchError
 
 RUN_VARIABLE = "SCALEWISE_RUN"
 TOKEN_VARIABLE = "SCALEWISE_TOKEN"
-"""A random text that only the processes of one job have."""
+"""The variable whose value, a random text, only the processes of one job have."""
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Makes ``python -m`` skip the current folder; Python 3.10 ignores it, see ``watch/inject.py``."""
+"""Makes ``python -m`` skip the current folder; ``watch/inject.py`` does it for Python 3.10."""
 START_TIME_TOLERANCE = 1.0
 """Seconds by which two readings of one process's start time may differ."""
 GRACE_SECONDS = 5.0
@@ -58,7 +58,7 @@ def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without rank variables: the process that we start is another rank."""
+    """Return the environment without rank variables, which would be wrong for a new process."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     return {
         key: value
@@ -77,7 +77,7 @@ def machine_id() -> str:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return id and start time of a process, which differ from those of any later process."""
+    """Return id and start time of a process: a later process may reuse the id alone."""
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
 
@@ -86,15 +86,16 @@ class ProcessFilter:
     """Finds the processes of a run: by their environment, or by their session."""
 
     variables: Mapping[str, str]
-    """A process with any of these in its environment matches, in whatever session it is."""
-    started: Sequence[Mapping[str, Any]] = ()
-    """The session leaders of the run; all processes of their sessions match, in any environment."""
+    """A process with any of these in its environment matches."""
+    session_leaders: Sequence[Mapping[str, Any]] = ()
+    """Processes that began a session each; all processes of these sessions match."""
 
     def processes(self) -> list[psutil.Process]:
         """Return every living process of the run."""
-        sessions = {leader["pid"] for leader in self.started}
-        for leader in self.started:
-            # If a leader has ended, its session may live on; until then its id is not reused.
+        sessions = {leader["pid"] for leader in self.session_leaders}
+        for leader in self.session_leaders:
+            # The session of an ended leader may live on. The system reuses the leader's id only
+            # after the session's end: then a process with this id has another start time.
             with suppress(psutil.Error):
                 created = psutil.Process(leader["pid"]).create_time()
                 if abs(created - leader["created"]) >= START_TIME_TOLERANCE:
@@ -116,7 +117,7 @@ class ProcessFilter:
         return members
 
     def outermost(self) -> list[dict[str, Any]]:
-        """Return the matching processes whose parents do not match."""
+        """Return the identities of matching processes whose parents do not match."""
         living = self.processes()
         pids = {process.pid for process in living}
         outer = []
@@ -145,7 +146,7 @@ def end(process_filter: ProcessFilter) -> None:
     try:
         _, surviving = psutil.wait_procs(living, timeout=GRACE_SECONDS)
     finally:
-        # Also when a second Ctrl-C cuts the waiting short.
+        # Kill them even if a second Ctrl-C cuts the waiting short.
         for process in process_filter.processes():
             with suppress(psutil.Error):
                 process.kill()
@@ -153,7 +154,7 @@ def end(process_filter: ProcessFilter) -> None:
 
 
 def show_stacks(process_filter: ProcessFilter, pids: set[int]) -> None:
-    """Make the ranks ``pids`` print their stacks; SIGUSR1 would kill a process that is no rank."""
+    """Make the ranks ``pids`` print their stacks, by a signal that would kill other processes."""
     for process in process_filter.processes():
         if process.pid in pids:
             with suppress(psutil.Error):
@@ -184,7 +185,7 @@ def ask_worker(
     python: str = sys.executable,
     paths: Sequence[str] = (),
 ) -> Any:
-    """Return what ``python -m scalewise.frameworks VERB ARGUMENT`` prints last, as JSON.
+    """Return the parsed last line, JSON, of ``python -m scalewise.frameworks VERB ARGUMENT``.
 
     ``paths`` are added to PYTHONPATH, for a Python in which scalewise is not installed.
     """
@@ -209,13 +210,13 @@ def ask_worker(
 
 
 def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[Any], None]) -> Any:
-    """Run such a verb without time limit; pass its messages on, and return its answer."""
+    """Return a worker's answer, without a time limit; its other messages go to ``on_message``."""
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         request_file, log = Path(home, "request.json"), Path(home, "log.txt")
         request_file.write_text(json.dumps(request), encoding="utf-8")
         argv = [sys.executable, "-m", "scalewise.frameworks", verb, str(request_file)]
         env = {**_without_rank_variables(os.environ), **SAFE_PATH, RUN_VARIABLE: home}
-        env["SCALEWISE_ASKER"] = str(os.getpid())  # The worker ends after this process.
+        env["SCALEWISE_ASKER"] = str(os.getpid())  # The worker ends if this process does.
         with log.open("wb") as errors:
             child = subprocess.Popen(
                 argv, env=env, start_new_session=True,
@@ -241,14 +242,14 @@ def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[A
                     child.wait(CLEANUP_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
-            finally:  # Also when a second Ctrl-C cuts the waiting short.
+            finally:  # Even if a second Ctrl-C cuts the waiting short.
                 if child.poll() is None:
                     end(ProcessFilter({RUN_VARIABLE: home}))
                     child.wait()
 
 
 def _read_messages(child: subprocess.Popen[bytes], on_message: Callable[[Any], None]) -> Any:
-    """Pass on a child's messages, line by line; return its answer, None without one."""
+    """Return the child's answer, or None; pass its other messages to ``on_message``."""
     assert child.stdout is not None
     answer = None
     with child.stdout as lines:
@@ -265,7 +266,7 @@ def _read_messages(child: subprocess.Popen[bytes], on_message: Callable[[Any], N
 
 
 def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
-    """Run such a verb on ranks of this machine; return what they wrote to ``file``; end them."""
+    """Run a worker's verb as ``ranks`` processes here; return the JSON it wrote to ``file``."""
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=localhost",
         f"--nproc-per-node={ranks}", "-m", "scalewise.frameworks", verb, str(file),
@@ -290,7 +291,7 @@ def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> An
 
 
 def _failure_message(log: Path) -> str:
-    """Return the first failed rank's message, or the last line of the log that is no ruler."""
+    """Return the first failed rank's message, else the log's last line that has text."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip(" =-")]
     failures = [line for line in lines if line.startswith("rank ") and " failed: " in line]
     return (failures or lines[-1:] or ["the log is empty"])[0]

@@ -1,7 +1,8 @@
 """A user's program: how to start it, and which script file its arguments name.
 
-A Python program starts once per device (under torchrun) or per node; any other command once per
-node, with {devices} (per node), {world}, {nodes}, {node_rank}, {master} and {port} filled in.
+A Python program is started once per device (under torchrun) or once per node. Any other command is
+started once per node. In it the placeholders {devices} (devices per node), {world}, {nodes},
+{node_rank}, {master} and {port} are replaced.
 """
 
 import ast
@@ -40,13 +41,13 @@ class Program:
     """The parsed arguments of a user's program."""
 
     interpreter: str
-    """The Python that runs it, and torchrun's agent, if any."""
+    """The Python that runs the program, and torchrun's agent if it is used."""
     arguments: tuple[str, ...]
     """The arguments of the interpreter; if ``is_command``, the complete command."""
     script: Path | None = None
     """The file that will run, if it is known."""
     is_command: bool = False
-    """Whether it is a command that starts the ranks itself, and is started once per node."""
+    """Whether the program is a complete command, which starts the ranks of its node itself."""
 
     def with_python(self, python: str) -> "Program":
         """Return the program for another Python, unless the user named a Python."""
@@ -60,14 +61,15 @@ class Program:
     def agent_command(
         self, options: Sequence[str], values: Mapping[str, object]
     ) -> tuple[str, ...]:
-        """Return the command line with torchrun's ``options``; a command gets no torchrun."""
+        """Return the command line under torchrun; a complete command stays without torchrun."""
         if self.is_command:
             return self._filled(values)
-        flags = 1 if self.arguments[0] in TORCHRUN_FLAGS else 0
+        flag_count = 1 if self.arguments[0] in TORCHRUN_FLAGS else 0
         # torchrun would read a script's --start as an abbreviation of --start-method;
         # after -- it parses no options.
-        agent = (self.interpreter, "-m", "torch.distributed.run", *options, *self.arguments[:flags])
-        return (*agent, "--", *self.arguments[flags:])
+        flags, script = self.arguments[:flag_count], self.arguments[flag_count:]
+        agent = (self.interpreter, "-m", "torch.distributed.run", *options, *flags)
+        return (*agent, "--", *script)
 
     def direct_command(self, values: Mapping[str, object]) -> list[str]:
         """Return the command line of one rank, without torchrun."""
@@ -77,7 +79,7 @@ class Program:
         return arguments[1:] if arguments[0] == "--no-python" else [self.interpreter, *arguments]
 
     def _filled(self, values: Mapping[str, object]) -> tuple[str, ...]:
-        """Return the command with its placeholders filled in, except in the Python's path."""
+        """Return the complete command with its placeholders replaced; Python's path has none."""
         return tuple(
             argument if argument == self.interpreter else fill_placeholders(argument, values)
             for argument in self.arguments
@@ -90,11 +92,11 @@ def parse_program(arguments: Sequence[str]) -> Program:
     is_command = any(
         "{" + name + "}" in argument for argument in arguments for name in PLACEHOLDERS
     )
-    is_script = first == "-m" or first.endswith(".py")
+    is_python = first == "-m" or first.endswith(".py")
     if is_command:
-        python = (sys.executable,) if is_script else ()
+        python = (sys.executable,) if is_python else ()
         return _complete_command(sys.executable, (*python, *arguments))
-    if is_script:
+    if is_python:
         return _parse_python(sys.executable, tuple(arguments))
     path = shutil.which(first)
     if path and _PYTHON.fullmatch(Path(first).name) and following:
@@ -139,7 +141,7 @@ def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "is not there"
         raise SpecError(f"the script {first} {problem}", hint="give the path of a Python file")
-    if interpreter == sys.executable:
+    if interpreter == sys.executable:  # Another Python may have another syntax.
         try:
             ast.parse(path.read_bytes(), filename=str(path))
         except OSError as error:
@@ -153,7 +155,7 @@ def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
 
 
 def fill_placeholders(argument: str, values: Mapping[str, object]) -> str:
-    """Return an argument with its placeholders filled in, in one pass; other braces stay.
+    """Return an argument with its placeholders replaced; other words in braces stay.
 
     >>> fill_placeholders("--nproc={devices} {x}", {"devices": 4})
     '--nproc=4 {x}'
@@ -173,20 +175,20 @@ def script_digest(arguments: Sequence[str]) -> str | None:
 
 
 def _module_file(name: str, interpreter: str) -> Path | None:
-    """Return a module's file if this Python runs it; refuse a module that does not exist."""
+    """Return a module's file, None for another Python; refuse a module that does not exist."""
     if interpreter != sys.executable:
         return None
-    path: list[str] | None = [str(Path.cwd()), *sys.path]
+    search_path: list[str] | None = [str(Path.cwd()), *sys.path]
     module_spec = None
     # find_spec of importlib.util would import the packages, and so run their code here.
     for part in (*name.split("."), "__main__"):
         # ``python -m`` runs the __main__ of a package; a plain module has no submodules.
-        if part == "__main__" and (module_spec is None or path is None):
+        if part == "__main__" and (module_spec is None or search_path is None):
             break
-        module_spec = PathFinder.find_spec(part, path)
+        module_spec = PathFinder.find_spec(part, search_path)
         if module_spec is None:
             raise SpecError(f"there is no module {name}", hint="run from the folder that holds it")
-        path = list(module_spec.submodule_search_locations or []) or None
+        search_path = list(module_spec.submodule_search_locations or []) or None
     return Path(module_spec.origin) if module_spec and module_spec.origin else None
 
 
@@ -210,7 +212,7 @@ def _shebang_python(path: Path) -> str:
 
 
 def parallel_library(script: Path) -> str:
-    """Return the library that parallelizes a script, if it imports one."""
+    """Return the library that parallelizes a script; empty if it imports none."""
     return _first_import(script, PARALLEL_LIBRARIES)
 
 

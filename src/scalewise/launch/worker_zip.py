@@ -17,8 +17,8 @@ MODULES = (
     "record/rank_tail.py", "record/failure_cause.py", "record/schema.py",
     "record/checkpoints.py", "probe", "watch", "frameworks",
 )  # fmt: skip
-INJECTION = "watch/inject.py"
-"""The module that watches, that is measures, a user's program from inside its processes."""
+WATCHER_PATH = "watch/inject.py"
+"""The watcher: a module that measures a user's program from inside its processes."""
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 """The date of every entry, so that equal content gives an equal file."""
 
@@ -42,9 +42,9 @@ def pack(folder: Path) -> Path:
             path = home / name
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
                 add(f"scalewise/{file.relative_to(home).as_posix()}", file.read_bytes())
-        # Python imports sitecustomize first, so the watcher is in every process of a program.
-        add("sitecustomize.py", (home / INJECTION).read_bytes())
-        # With metadata, importlib finds the zip's entry points as those of a package.
+        # Python imports sitecustomize first, so the watcher runs in every process of a program.
+        add("sitecustomize.py", (home / WATCHER_PATH).read_bytes())
+        # With metadata, importlib finds the zip's entry points as if the package were installed.
         metadata = f"Metadata-Version: 2.1\nName: scalewise\nVersion: {release}\n".encode()
         add(f"scalewise-{release}.dist-info/METADATA", metadata)
         lines = []
