@@ -122,7 +122,7 @@ def test_what_takes_cores_away_is_named():
     assert "busy" in machine.check_cores(range(everything), None, 1, everything + 1.0, {}).says
     held = machine.check_cores([0], 0.5, 8, 0.0, {"SLURM_JOB_ID": "7"})
     assert held.level == "note"
-    assert "a control group limits CPU time to that of 0.5; " in held.says
+    assert "a control group limits CPU time to that of 0.5 cores; " in held.says
     assert "8 ranks share 1" in held.says
     assert "--cpus-per-task" in held.hint
 

@@ -31,8 +31,8 @@ export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
 export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0}))
 SCALEWISE_LAUNCHED=$(date +%s.%N)
 export SCALEWISE_LAUNCHED
-# A job that was submitted twice does not train a finished run again; --again writes a
-# script with a higher number.
+# Do not train a finished run again if this script was submitted twice. A script of
+# `scalewise run --again` has a higher attempt number.
 finished=$(sed -n 's/.*"attempt": \([0-9]*\).*/\1/p' "$SCALEWISE_RUN/outcome.json" 2>/dev/null)
 if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
     echo "this run is finished already"
@@ -47,7 +47,7 @@ until ln -sn "$SLURM_JOB_ID" "$holder" 2>/dev/null; do
         echo "job $other trains this run already"
         exit 1
     fi
-    # That job has ended: of the jobs that see this, one can create the next link.
+    # That job has ended. Of the jobs that may follow it, one can create the next link.
     holder="$SCALEWISE_RUN/holder-after-$other"
 done
 # A job that was submitted by hand has no job.json yet: scalewise status needs it.

@@ -224,7 +224,7 @@ def test_device_hours_are_said_and_bounded():
     assert SlurmLauncher({"time": "00:30:00"}).request_summary(runs) == "up to 6.00 device-hours"
     with pytest.raises(SpecError, match="asks for up to 6"):
         SlurmLauncher({"time": "00:30:00", "max_device_hours": 5}).request_summary(runs)
-    with pytest.raises(SpecError, match="means nothing without a time limit"):
+    with pytest.raises(SpecError, match="max_device_hours needs a time limit"):
         SlurmLauncher({"max_device_hours": 5}).request_summary(runs)
     shared = SlurmLauncher({"time": "00:30:00", "jobs": "one"})
     assert shared.request_summary(runs) == "up to 4.00 device-hours"

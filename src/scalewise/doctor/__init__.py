@@ -23,7 +23,7 @@ Check = tuple[str, Callable[[], Finding]]
 def examine(
     folder: Path, *, ranks: int | None = None, on_check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Finding]:
-    """Check all that a study with ``ranks`` ranks needs here; None: ``default_ranks``."""
+    """Yield the result of each check; ``ranks`` None: check for ``default_ranks`` ranks."""
     facts: dict[str, dict[str, Any]] = {}
 
     def check_framework(name: str) -> Finding:
@@ -42,7 +42,7 @@ def examine(
 
 
 def default_ranks(torch: dict[str, Any]) -> int:
-    """Return the number of ranks that suits this machine: one per device, two without any."""
+    """Return the number of ranks that suits this machine: one per accelerator, else two."""
     return len(framework_checks.accelerators(torch)) or 2
 
 
@@ -54,16 +54,16 @@ def _run_checks(checks: list[Check], on_check: Callable[[str], None]) -> Iterato
 
 def _machine_checks(folder: Path, torch: dict[str, Any], ranks: int) -> list[Check]:
     """Return the checks of this machine, the quick ones first."""
-    env, groups = os.environ, cgroups.read_text(Path("/proc/self/cgroup"))
-    quota, cores = cgroups.cpu_quota(groups), machine.affinity()
+    env, membership = os.environ, cgroups.read_text(Path("/proc/self/cgroup"))
+    quota, cores = cgroups.cpu_quota(membership), machine.affinity()
     usable = machine.usable_cores(cores, quota)
     file_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     checks: list[Check] = [
         ("devices", lambda: framework_checks.check_devices(torch, env)),
-        ("container", lambda: machine.check_container(env, groups)),
+        ("container", lambda: machine.check_container(env, membership)),
         ("cores", lambda: machine.check_cores(cores, quota, ranks, os.getloadavg()[0], env)),
         ("threads", lambda: machine.check_threads(env, usable, ranks)),
-        ("memory", lambda: machine.check_memory(cgroups.memory_limit(groups))),
+        ("memory", lambda: machine.check_memory(cgroups.memory_limit(membership))),
         ("open-files", lambda: machine.check_open_files(*file_limits)),
         ("shared-memory", lambda: machine.check_shared_memory(Path("/dev/shm"))),
         ("disk", lambda: storage.check_disk(folder, cgroups.read_text(Path("/proc/mounts")))),

@@ -1,4 +1,4 @@
-"""CPU and memory limits of this process: the lowest of its Linux control groups, version 1 or 2."""
+"""CPU and memory limits of this process, from its Linux control groups (version 1 or 2)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,27 +6,27 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 2**60
-"""A larger memory limit means none: version 1 writes a number near 2**63."""
+"""So large a limit means that memory is unlimited: version 1 writes a number near 2**63."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The memory limit of a control group, and what it uses."""
+    """The memory limit of a control group, and how many bytes the group uses."""
 
     bytes: int
     used: int
 
 
 def group_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -> Iterator[Path]:
-    """Yield the folders of this process's group and its parents, by the text of its cgroup file."""
+    """Yield the folders of the groups in ``membership`` (/proc/self/cgroup) and their parents."""
     # Lines of /proc/self/cgroup are ID:CONTROLLERS:PATH; in version 2 CONTROLLERS is empty.
     for line in membership.splitlines():
-        _, _, names_and_path = line.partition(":")
-        names, _, path = names_and_path.partition(":")
-        if names and controller not in names.split(","):
+        _, _, controllers_and_path = line.partition(":")
+        controllers, _, path = controllers_and_path.partition(":")
+        if controllers and controller not in controllers.split(","):
             continue
         # If both versions are mounted, version 2 is in "unified".
-        for top in [root / controller] if names else [root, root / "unified"]:
+        for top in [root / controller] if controllers else [root, root / "unified"]:
             group = top / path.strip("/")
             # In a container the path may not exist: then the root is the process's group.
             if not group.is_dir() or ".." in Path(path).parts:
@@ -45,7 +45,7 @@ def cpu_quota(membership: str, root: Path = CGROUP_ROOT) -> float | None:
         if not quota:  # Version 1.
             quota = read_text(group / "cpu.cfs_quota_us")
             period = read_text(group / "cpu.cfs_period_us")
-        if quota.isdigit() and period.isdigit() and int(period):  # No limit is "max", or -1.
+        if quota.isdigit() and period.isdigit() and int(period):  # Unlimited: "max" or -1.
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 

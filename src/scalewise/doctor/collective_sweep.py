@@ -19,7 +19,7 @@ def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
     if ranks < 2:
         hint = f"for example {parameter('ranks', 2)}"
         raise SpecError(f"collectives need at least 2 ranks, got {ranks}", hint=hint)
-    try:  # Test before the sweep, which takes a minute, that the result can be written.
+    try:  # The sweep takes a minute: test first that its result can be written.
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output.parent):
             pass
@@ -36,7 +36,7 @@ def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
 
 
 def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) -> str | None:
-    """Return the command for several nodes (with srun: to run once, else on each), else None."""
+    """Return a command for several nodes (without srun: to run on each); None for one node."""
     slurm_nodes = env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES")
     world, local_world = env.get("WORLD_SIZE", "1"), env.get("LOCAL_WORLD_SIZE", "1")
     nodes = 1
@@ -81,7 +81,7 @@ def render_table(result: Mapping[str, Any]) -> str:
 
 
 def describe_law(fit: Mapping[str, float] | None) -> str:
-    """Return the fitted time of an all-reduce as a formula of its bytes."""
+    """Return the formula that gives the time of an all-reduce from its bytes."""
     if not fit:
         return "all-reduce: larger messages took no longer, so no formula could be fitted"
     return (

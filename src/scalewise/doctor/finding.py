@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 Level = Literal["ok", "note", "fault"]
 MARKS: Mapping[Level, str] = {"ok": "ok", "note": "note", "fault": "--"}
-"""How each level is shown, from good to bad."""
+"""How each level is shown; ordered from good to bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Remark:
 def make_finding(
     name: str, says: str, remarks: Sequence[Remark], evidence: Mapping[str, Any]
 ) -> Finding:
-    """Return a finding with these remarks, and with the level of the worst."""
+    """Return a finding with these remarks, and with the level of the worst remark."""
     levels: list[Level] = ["ok", *(remark.level for remark in remarks)]
     sentence = "; ".join([says, *(remark.says for remark in remarks)])
     hints = dict.fromkeys(remark.hint for remark in remarks if remark.hint)
@@ -61,7 +61,7 @@ def make_finding(
 
 
 def run_check(name: str, check: Callable[[], Finding]) -> Finding:
-    """Run a check; if it raises an error, return that as a finding: the other checks go on."""
+    """Run a check; return an error as a finding too, so that the other checks can follow."""
     try:
         return check()
     except Exception as error:
@@ -85,7 +85,7 @@ class CommandResult:
 
     @property
     def last_line(self) -> str:
-        """The last line of stderr, else of stdout."""
+        """The last line of stderr, else of stdout, else the exit code."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1] if lines else f"exit code {self.code}"
 

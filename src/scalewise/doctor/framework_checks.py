@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 45.0
 
 
 def framework_facts(name: str) -> dict[str, Any]:
-    """Return what a framework's Python reports; else ``absent`` (not installed) or ``problem``."""
+    """Return a framework's facts; without an answer, why it is ``absent`` or its ``problem``."""
     try:
         return dict(Interpreters.load({}).ask(name, "about", name))
     except FrameworkMissing as error:
@@ -49,21 +49,21 @@ def accelerators(facts: Mapping[str, Any]) -> list[str]:
 
 
 def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
-    """Report the devices that torch uses, or why it cannot use those of the driver."""
+    """Report the GPUs that torch sees, or why it does not see those that the driver lists."""
     if problem := facts.get("problem"):
         return Finding("devices", f"unknown: torch does not answer ({problem})", "", "note")
     visible = accelerators(facts)
-    driver = driver_devices()
-    evidence: dict[str, Any] = {"devices": visible, "driver": driver, "links": None}
+    driver_gpus = driver_devices()
+    evidence: dict[str, Any] = {"devices": visible, "driver": driver_gpus, "links": None}
     if visible:
         names = [f"{visible.count(name)} x {name}" for name in dict.fromkeys(visible)]
-        matrix = read_links() if driver else None
+        matrix = read_links() if driver_gpus else None
         evidence["links"] = matrix
         says = ", ".join(names)
         if matrix and len(visible) > 1:
             says += f"; linked by {', '.join(link_kinds(matrix)) or 'an unknown link'}"
         return Finding("devices", says, evidence=evidence)
-    if not driver:
+    if not driver_gpus:
         says = "no GPU: torch computes on the CPU"
         return Finding("devices", says, "", "note", evidence)
     if not facts.get("cuda"):
@@ -75,7 +75,7 @@ def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     else:
         problem = f"torch for CUDA {facts['cuda']} sees none"
         hint = "the driver may be too old for it: compare with nvidia-smi"
-    says = f"the driver has {len(driver)} GPU{'s' if len(driver) > 1 else ''}"
+    says = f"the driver has {len(driver_gpus)} GPU{'s' if len(driver_gpus) > 1 else ''}"
     return make_finding("devices", says, [Remark("fault", problem, hint)], evidence)
 
 
@@ -100,6 +100,7 @@ def link_kinds(matrix: str) -> list[str]:
     ['NV18']
     """
     rows = [line.split() for line in matrix.splitlines() if line.startswith("GPU")]
+    # The first columns after a GPU's name are the other GPUs; network adapters follow.
     return sorted({kind for row in rows for kind in row[1 : len(rows) + 1]} - {"X"})
 
 

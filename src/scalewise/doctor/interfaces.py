@@ -26,12 +26,12 @@ class Interface:
 
     @property
     def usable(self) -> bool:
-        """Whether ranks can connect on it."""
+        """Whether ranks can connect over this interface."""
         return self.up and bool(self.addresses)
 
     @property
     def problem(self) -> str:
-        """Why ranks cannot connect on it; empty if they can."""
+        """Why ranks cannot connect over this interface; empty if they can."""
         if not self.up:
             return "is down"
         return "" if self.addresses else "has no address"
@@ -73,7 +73,7 @@ def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -
         if not all(name.startswith(excluded) for name in usable):
             return []
         return [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
-    # Gloo takes names; NCCL takes prefixes, but names after "=".
+    # Gloo takes exact names. NCCL takes prefixes, or exact names after "=".
     exact = not is_nccl or value.startswith("=")
     names = (value.removeprefix("=") if is_nccl else value).split(",")
     remarks = []
@@ -110,13 +110,13 @@ def check_host(name: str, interfaces: Sequence[Interface]) -> Finding:
     """Report what the host name resolves to, and whether a port is free there."""
     addresses = resolve_host(name)
     outward = next((i.outward for i in interfaces if i.usable and i.outward), None)
-    add_line = f"add a line '{outward or '127.0.0.1'} {name}' to /etc/hosts"
+    hosts_file_hint = f"add a line '{outward or '127.0.0.1'} {name}' to /etc/hosts"
     remarks = []
     if addresses is None:
-        hint = f"wait for the name server, or {add_line}"
+        hint = f"wait for the name server, or {hosts_file_hint}"
         remarks.append(Remark("fault", "the name server does not answer", hint))
     elif not addresses:
-        remarks.append(Remark("fault", "its name resolves to no address", add_line))
+        remarks.append(Remark("fault", "its name resolves to no address", hosts_file_hint))
     elif all(map(is_loopback, addresses)):
         hint = f"for runs on several machines use {outward} as the rendezvous, not {name}"
         says = "other machines cannot reach it by that name"
@@ -145,7 +145,7 @@ def resolve_host(name: str) -> list[str] | None:
         except (OSError, UnicodeError):
             answers.append([])
 
-    # getaddrinfo has no timeout: a daemon thread does not keep this process alive.
+    # getaddrinfo has no timeout: use a daemon thread, which does not delay our exit.
     thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(RESOLVE_SECONDS)
@@ -153,7 +153,7 @@ def resolve_host(name: str) -> list[str] | None:
 
 
 def bind_error(address: str) -> str:
-    """Return why no port can be bound at an address; empty if one can."""
+    """Return why no free port at an address accepts connections; empty if one does."""
     try:
         with socket.socket() as probe:
             probe.bind((address, 0))

@@ -14,9 +14,9 @@ from scalewise.doctor import cgroups
 from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding
 
 MIN_OPEN_FILES = 4096
-"""Open files below which many ranks with many loaders run out; it is a note."""
+"""If fewer files may be open, that is a note: many ranks with many loaders open more."""
 FAULTY_OPEN_FILES = 256
-"""Open files below which few ranks run out, too; it is a fault."""
+"""If fewer files may be open, that is a fault: even a few ranks open more."""
 TINY_SHARED_MEMORY_BYTES = 64 * 2**20
 """Docker's default shared memory, which a single data loader can fill."""
 
@@ -30,10 +30,10 @@ def check_python() -> Finding:
 def check_container(env: Mapping[str, str], membership: str, root: Path = Path("/")) -> Finding:
     """Report signs of a container; not every container has one. ``membership``: see cgroups."""
     files = {".dockerenv": "docker", "run/.containerenv": "podman"}
-    names = {"APPTAINER_": "apptainer", "SINGULARITY_": "singularity", "KUBERNETES_": "kubernetes"}
+    prefixes = {f"{kind.upper()}_": kind for kind in ("apptainer", "singularity", "kubernetes")}
     group_names = {"docker": "docker", "libpod": "podman", "kubepods": "kubernetes", "/lxc/": "lxc"}
     signs = {f"/{file}": kind for file, kind in files.items() if (root / file).exists()}
-    for prefix, kind in names.items():
+    for prefix, kind in prefixes.items():
         signs |= {variable: kind for variable in sorted(env) if variable.startswith(prefix)}
     for group, kind in group_names.items():
         if group in membership:
@@ -65,7 +65,7 @@ def check_cores(
     if load > total / 2:
         remarks.append(Remark("fault", "busy", "wait or end other work: times will be noisy"))
     if quota is not None and quota < len(cores):
-        says = f"a control group limits CPU time to that of {quota:g}"
+        says = f"a control group limits CPU time to that of {quota:g} cores"
         remarks.append(Remark("note", says, "threads beyond that are throttled: use fewer"))
     if len(cores) < total:
         remarks.append(Remark("note", f"bound to {_format_ranges(cores)}"))
@@ -116,7 +116,7 @@ def _thread_problem(name: str, value: str, usable: int, ranks: int) -> Remark | 
     remedy = f"export {name}={per_rank}"
     if name.startswith("MKL"):
         remedy = f"unset {name}: it overrides a study's threads"
-    count = value.strip().split(",")[0]  # OpenMP takes a list, one number per level.
+    count = value.strip().split(",")[0]  # OpenMP takes a list: one number per nesting level.
     if not count:
         return None
     if not count.isascii() or not count.isdigit():
@@ -184,16 +184,16 @@ def check_shared_memory(folder: Path) -> Finding:
     remedy = f"docker run --shm-size=8g or --ipc=host; {need}; else workers = 0"
     name, evidence = "shared-memory", {"folder": str(folder)}
     try:
-        room = shutil.disk_usage(folder)
+        usage = shutil.disk_usage(folder)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(4096))
     except OSError as error:
         says = f"{folder} cannot be used: {error.strerror}"
         return Finding(name, says, remedy, "fault", evidence)
     remarks = []
-    if room.total <= TINY_SHARED_MEMORY_BYTES:
+    if usage.total <= TINY_SHARED_MEMORY_BYTES:
         remarks.append(Remark("fault", "too small", remedy))
-    elif room.free <= TINY_SHARED_MEMORY_BYTES:
+    elif usage.free <= TINY_SHARED_MEMORY_BYTES:
         remarks.append(Remark("fault", "nearly full", f"remove what is left in {folder}; {need}"))
-    says = f"{format_bytes(room.free)} free of {format_bytes(room.total)} in {folder}"
-    return make_finding(name, says, remarks, {**evidence, "total": room.total, "free": room.free})
+    says = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)} in {folder}"
+    return make_finding(name, says, remarks, {**evidence, "total": usage.total, "free": usage.free})

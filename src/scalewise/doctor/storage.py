@@ -31,8 +31,8 @@ def check_disk(folder: Path, mounts: str) -> Finding:
     evidence: dict[str, Any] = {"folder": str(folder), "free": free, "file_system": kind}
     try:
         with tempfile.TemporaryDirectory(prefix=".scalewise-", dir=folder) as temporary:
-            speed = measure_write_bandwidth(Path(temporary))
-            rate = measure_small_files(Path(temporary))
+            bandwidth = measure_write_bandwidth(Path(temporary))
+            file_rate = measure_small_files(Path(temporary))
     except OSError as error:
         says, hint = f"cannot write in {folder}: {error.strerror}", "run elsewhere, or give -o"
         return Finding("disk", says, hint, "fault", evidence)
@@ -40,15 +40,15 @@ def check_disk(folder: Path, mounts: str) -> Finding:
     remarks = []
     if free <= 2**30:
         remarks.append(Remark("fault", "nearly full", "free some space, or give -o"))
-    if rate < SLOW_FILES_PER_SECOND:
+    if file_rate < SLOW_FILES_PER_SECOND:
         problem = "slow with small files" + (", and shared with other machines" if shared else "")
         hint = "pack training data into few large files (shards), or copy it to a local disk first"
         remarks.append(Remark("note", problem, hint))
     says = (
         f"{format_bytes(free)} free in {folder} ({kind or 'unknown file system'}), "
-        f"writes {speed / 1e6:.0f} MB/s, {rate:.0f} small files/s"
+        f"writes {bandwidth / 1e6:.0f} MB/s, {file_rate:.0f} small files/s"
     )
-    measured = {"shared": shared, "write_bandwidth": speed, "small_files_per_second": rate}
+    measured = {"shared": shared, "write_bandwidth": bandwidth, "small_files_per_second": file_rate}
     return make_finding("disk", says, remarks, {**evidence, **measured})
 
 
@@ -98,9 +98,9 @@ def check_clock(folder: Path) -> Finding:
         file.write(b"x")
         file.flush()
         os.fsync(file.fileno())
-        server, after = os.stat(file.name).st_mtime, time.time()
-    # A server time between the two readings counts as no offset; file times are coarse.
-    ahead = min(server - before, 0.0) + max(server - after, 0.0)
+        server_time, after = os.stat(file.name).st_mtime, time.time()
+    # The offset is 0 if the server's time lies between our two readings: file times are coarse.
+    ahead = min(server_time - before, 0.0) + max(server_time - after, 0.0)
     query = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
     answer = run_command(*query, seconds=2.0)
     synchronized = {"yes": True, "no": False}.get(answer.stdout.strip()) if answer.ok else None

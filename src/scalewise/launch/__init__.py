@@ -147,7 +147,7 @@ class Launcher(Protocol):
         """Return the most device-hours that these runs can take; None without a time limit."""
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
-        """Return the devices billed while ``run`` trains; ``among``: runs that may share its job."""
+        """Return devices billed while ``run`` trains; ``among``: runs that may share its job."""
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return groups of runs that are planned and started together."""

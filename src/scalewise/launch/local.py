@@ -142,7 +142,7 @@ class LocalLauncher:
             "launcher": "local", "token": uuid4().hex, "host": os.uname().nodename,
             "machine": processes.machine_id(), "uid": os.getuid(),
             "starter": processes.identity(os.getpid()), "commands": len(commands), "processes": [],
-            "log": log.stat().st_size if log.exists() else 0,  # Where this attempt begins, in bytes.
+            "log": log.stat().st_size if log.exists() else 0,  # Where this attempt begins (bytes).
         }  # fmt: skip
         attempt_env = {
             "SCALEWISE_ATTEMPT": str(attempt),

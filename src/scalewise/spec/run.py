@@ -41,7 +41,7 @@ Check = Callable[[str, Any], None]
 def _setting(
     default: Any, check: Check | None = None, *, only: Literal["workload", "program"] | None = None
 ) -> Any:
-    """Declare a field: its default, its check, and which kind of run may set it; None: both."""
+    """Declare a field; ``only`` is the kind of run that may set it, None if both kinds may."""
     return field(default=default, metadata={"check": check, "only": only})
 
 
@@ -151,7 +151,7 @@ class RunSpec:
     augment: Augment = _of_workload("none", _one_of(Augment))
     """Random changes to training images; flip: mirror; crop: cut out a part and mirror it."""
     broken: Broken = _of_workload("skip", _one_of(Broken))
-    """What an unreadable image file does; skip: left out with a warning; refuse: ends the run."""
+    """Treatment of unreadable image files; skip: leave out with a warning; refuse: end the run."""
     length: int | None = _of_workload(None, _at_least(1))
     """Tokens per sample, if the data are a text or a token file; None: 64."""
     workers: int = _of_workload(0, _at_least(0))
@@ -163,8 +163,8 @@ class RunSpec:
     backend: Backend | None = _of_workload(None, _one_of(Backend))
     """The communication library; auto or None: the one that fits the device."""
     remainder: Remainder = _of_workload("drop", _one_of(Remainder))
-    """An incomplete last global batch of an epoch; drop: left out, unless it is the only one; pad:
-    filled up with samples of the same epoch; short: trained as it is.
+    """What to do with an incomplete last global batch of an epoch; drop: leave it out, unless it is
+    the only one; pad: fill it up with samples of the same epoch; short: train on it as it is.
     """
     optimizer: Optimizer = _of_workload("sgd", _one_of(Optimizer))
     optimizer_step: OptimizerStep = _of_workload("auto", _one_of(OptimizerStep))
@@ -173,7 +173,7 @@ class RunSpec:
     """
     lr: float = _of_workload(0.01, _above_zero(0.01))
     lr_rule: LrRule = _of_workload("none", _one_of(LrRule))
-    """Factor of ``lr``; linear: global batch / ``base_batch``; sqrt: the square root of that."""
+    """Multiply ``lr``; linear: by global batch / ``base_batch``; sqrt: by the root of that."""
     base_batch: int | None = _of_workload(None, _at_least(1))
     """The global batch that ``lr`` was tuned for."""
     warmup_steps: int = _of_workload(0, _at_least(0))
@@ -182,7 +182,7 @@ class RunSpec:
     schedule: Schedule = _of_workload("constant", _one_of(Schedule))
     """The learning rate after the warm-up; cosine, linear: it falls to 0 at the last step."""
     clip: float | None = _of_workload(None, _above_zero(1.0))
-    """The largest norm of all gradients together; larger gradients are scaled down to it."""
+    """If the norm of all gradients together exceeds this, they are scaled down to it."""
     noise_every: int = _of_workload(0, _at_least(0))
     """Steps between two estimates of the gradient noise; 0: no estimates."""
     accumulate: int = _of_workload(1, _at_least(1))
@@ -241,7 +241,7 @@ class RunSpec:
             value, check = getattr(self, item.name), item.metadata.get("check")
             if check and not (value is None and item.default is None):
                 check(item.name, value)
-        # A trace needs three more steps: the first, a warm-up of the profiler, and one after it.
+        # Beside its own steps a trace needs three: the run's first, a profiler warm-up, a last one.
         if self.trace and self.stop_after is not None and self.stop_after < self.trace + 3:
             raise SpecError(
                 f"stop_after {self.stop_after} leaves no room for trace {self.trace}",
@@ -255,7 +255,7 @@ class RunSpec:
         object.__setattr__(self, "lr", float(self.lr))
         if self.backend == "auto":
             object.__setattr__(self, "backend", None)
-        # Writing out the default does not change the id, except for a program.
+        # A workload's id is the same whether its default start is written or left out.
         if self.start == self.traits.starts[0] and not self.program:
             object.__setattr__(self, "start", None)
         self.degrees.replicas(self.topology.world)  # Refuses degrees that do not fit.
@@ -326,7 +326,7 @@ class RunSpec:
 
     @property
     def rounds(self) -> int:
-        """How many pipeline stages each device has, and so how often a micro-batch visits it."""
+        """Pipeline stages of each device, which is how often a micro-batch visits the device."""
         return 2 if self.pipeline_schedule == "interleaved" else 1
 
     @property
@@ -334,15 +334,15 @@ class RunSpec:
         """Into how many micro-batches a pipeline splits the batch of one micro-step."""
         assert self.batch is not None
         stages = self.degrees.pipeline
-        # Unless set: the largest divisor of the batch up to four per stage, that the number of
-        # stages divides, if there is one.
+        # Unless set: of the batch's divisors up to 4 x stages, take the largest multiple of
+        # ``stages``; if none of them is a multiple, take the largest divisor.
         divisors = [n for n in range(1, min(self.batch, 4 * stages) + 1) if self.batch % n == 0]
         multiples = [n for n in divisors if n % stages == 0]
         return self.micro_batches or (multiples or divisors)[-1]
 
     @property
     def bubble(self) -> float | None:
-        """The theoretical share of a step in which a pipeline fills and drains; None without."""
+        """The theoretical share of a step in which a pipeline fills and drains; None if unused."""
         stages = self.degrees.pipeline
         if stages == 1 or self.batch is None:
             return None
@@ -378,7 +378,7 @@ class RunSpec:
 
     @property
     def total_steps(self) -> int | None:
-        """Optimizer steps in total, for ``samples`` of full batches; None with ``epochs``."""
+        """Optimizer steps in total, derived from ``samples`` if set; None if ``epochs`` is set."""
         if self.samples and self.batch:
             return -(-self.samples // (self.batch * self.accumulate))  # Rounded up.
         return self.steps
@@ -407,7 +407,7 @@ class RunSpec:
 
     @property
     def id(self) -> str:
-        """A hash of the fields that are not at their default: adding a field changes no id."""
+        """A hash of the fields that are not at their default, so a new field changes no old id."""
         values = self.to_dict()
         changed = {
             item.name: values[item.name]
@@ -460,7 +460,7 @@ def _split_strategy(values: dict[str, Any]) -> None:
 
 
 def _take_replica_batch(values: dict[str, Any]) -> int:
-    """Take ``global_batch`` out of ``values`` and return the batch of one replica."""
+    """Remove ``global_batch`` from ``values`` and return the batch of one replica."""
     global_batch: int = values.pop("global_batch")
     check_integer("global_batch", global_batch, minimum=1)
     accumulate = values.get("accumulate", 1)

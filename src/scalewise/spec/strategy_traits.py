@@ -1,6 +1,6 @@
 """What a strategy (``torch.ddp``) declares about itself, readable without its framework.
 
-A plugin registers traits as an entry point of ``scalewise.traits``, named framework.strategy.
+A plugin registers traits as an entry point of ``scalewise.traits`` named FRAMEWORK.STRATEGY.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ class StrategyTraits:
     """What a strategy splits, what can start it, and how its communication is explained."""
 
     starts: tuple[Start, ...] = ("direct",)
-    """What may start its processes, the default first."""
+    """What may start the strategy's processes, the default first."""
     degree: Literal["shard", "tensor", "pipeline"] | None = None
     """The degree of parallelism that uses all devices, unless the run sets it."""
     within_node: bool = False
@@ -26,9 +26,9 @@ class StrategyTraits:
     single_node: bool = False
     """Whether all devices of a run must be on one node."""
     can_mix: bool = True
-    """Whether it can be combined with tensor and pipeline parallelism."""
+    """Whether the strategy can be combined with tensor and pipeline parallelism."""
     whole_gradients: bool = False
-    """Whether replicas exchange whole gradients, which ``noise_every`` compares."""
+    """Whether replicas exchange complete gradients: ``noise_every`` compares these."""
     only_ddp: bool = False
     """Whether PyTorch's DDP does all communication of the ranks."""
     min_version: tuple[int, int] | None = None
@@ -36,9 +36,9 @@ class StrategyTraits:
     simulated: Literal["all-reduce", "all-gather"] | None = None
     """The collective that the simulator assumes for it; None: it cannot be simulated."""
     transfer: str = ""
-    """What ranks that wait for communication are doing, for messages; empty: moving gradients."""
+    """What is communicated while ranks wait, for messages; empty: "moving gradients"."""
     advice: str = ""
-    """What to try against such waiting; empty: the advice for data parallelism."""
+    """How to shorten this waiting, for messages; empty: the advice for data parallelism."""
 
 
 _torch = partial(StrategyTraits, starts=("torchrun", "srun", "mpirun"))
@@ -48,11 +48,11 @@ _fsdp = partial(
     min_version=(2, 7),
     transfer="gathering parameters and reducing gradients",
 )
-_ZERO1 = "moving gradients and updated weights"
+_ZERO1_TRANSFER = "moving gradients and updated weights"
 
 BUILT_IN: dict[str, StrategyTraits] = {
     "torch.ddp": _torch(whole_gradients=True, only_ddp=True, simulated="all-reduce"),
-    "torch.zero1": _torch(whole_gradients=True, can_mix=False, transfer=_ZERO1),
+    "torch.zero1": _torch(whole_gradients=True, can_mix=False, transfer=_ZERO1_TRANSFER),
     "torch.fsdp": _fsdp(simulated="all-gather"),
     "torch.hsdp": _fsdp(within_node=True),
     "torch.tensor": _torch(
@@ -67,7 +67,7 @@ BUILT_IN: dict[str, StrategyTraits] = {
         advice="Try more micro_batches (of a larger batch, if each is one sample already), or, on "
         'a deeper model, pipeline_schedule = "interleaved": both make the bubble smaller.',
     ),
-    "deepspeed.zero1": _torch(transfer=_ZERO1),
+    "deepspeed.zero1": _torch(transfer=_ZERO1_TRANSFER),
     "deepspeed.zero0": _torch(),
     "deepspeed.zero2": _torch(),
     "deepspeed.zero3": _torch(),
@@ -82,13 +82,13 @@ BUILT_IN: dict[str, StrategyTraits] = {
 
 
 def default_strategy(framework: str) -> str:
-    """Return a framework's default strategy; ``ddp`` if it has no built-in ones.
+    """Return a framework's default strategy; ``ddp`` if it has no built-in strategy.
 
     >>> default_strategy("deepspeed"), default_strategy("fake")
     ('zero1', 'ddp')
     """
-    own = [name for name in BUILT_IN if name.startswith(f"{framework}.")]
-    return (own or list(BUILT_IN))[0].partition(".")[2]
+    built_in_names = [name for name in BUILT_IN if name.startswith(f"{framework}.")]
+    return (built_in_names or list(BUILT_IN))[0].partition(".")[2]
 
 
 @cache
@@ -104,7 +104,7 @@ def traits_of(framework: str, strategy: str) -> StrategyTraits:
         return traits
     namesakes = (value for key, value in BUILT_IN.items() if key.endswith(f".{strategy}"))
     siblings = (value for key, value in BUILT_IN.items() if key.startswith(f"{framework}."))
-    # Its processes start like those of this framework's other strategies.
+    # The processes start like those of this framework's other strategies.
     starts = dict.fromkeys(start for sibling in siblings for start in sibling.starts)
     traits = next(namesakes, StrategyTraits())
     return replace(traits, starts=tuple(starts) or StrategyTraits().starts)

@@ -1,4 +1,4 @@
-"""A study: the settings of one base run, those that vary, and so a set of runs to compare."""
+"""A study: a base run and the settings that vary, which make a set of runs to compare."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class StudySpec:
     name: str
     run: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Axes: the values of each varied setting; an axis ``options.KEY`` varies one option."""
+    """Axes: the values of each varied setting; ``options.KEY`` or ``env.KEY`` vary one entry."""
     scaling: Scaling | None = "weak"
     """weak: a fixed batch per replica; strong: a fixed global batch; None: a program decides."""
     repeats: int = 1
@@ -57,7 +57,7 @@ class StudySpec:
         count = prod(len(values) for values in self.vary.values()) * self.repeats
         if count > MAX_RUNS:
             hint = f"ask for at most {MAX_RUNS:,} at a time"
-            raise SpecError(f"a study of {count:,} runs", hint=hint)
+            raise SpecError(f"a study of {count:,} runs is too large", hint=hint)
         _refuse_duplicates(self.runs())
 
     @property
@@ -114,10 +114,11 @@ class StudySpec:
             if axis not in ("topology", "global_batch"):
                 table, dot, key = axis.partition(".")
                 values[axis] = settings[table].get(key) if dot else settings[table]
-        if "global_batch" in self.vary:
+        if "global_batch" in self.vary:  # A run spec stores only the batch of a replica.
             values["global_batch"] = run.global_batch
         if "start" in self.vary:
             values["start"] = run.started_by
+        # ``torch.ddp`` in the study is stored as two fields of the run.
         if any("." in str(name) for name in self.vary.get("strategy", ())):
             values["strategy"] = f"{run.framework}.{run.strategy}"
         return values
@@ -137,15 +138,15 @@ class StudySpec:
         check_type("vary", data.get("vary", {}), Mapping, "a table of lists")
         vary = _flatten_options(data.get("vary", {}))
         keys = {*data["run"], *vary}
-        rule = "strong" if "global_batch" in keys else None if "program" in keys else "weak"
-        return cls(**{"scaling": rule, **data, "vary": vary})
+        scaling = "strong" if "global_batch" in keys else None if "program" in keys else "weak"
+        return cls(**{"scaling": scaling, **data, "vary": vary})
 
 
 STUDY_KEYS = [item.name for item in fields(StudySpec)]
 
 
 def _flatten_options(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options = {compute = […]}`` as ``"options.compute" = […]``: both mean one axis."""
+    """Return ``options = {compute = […]}`` as ``"options.compute" = […]``: the same axis."""
     flat = dict(vary)
     if isinstance(options := flat.get("options"), Mapping):
         del flat["options"]

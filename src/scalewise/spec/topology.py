@@ -23,7 +23,7 @@ class Topology:
 
     @property
     def world(self) -> int:
-        """The number of devices in total; ``world`` of a job or a rank counts ranks."""
+        """The number of devices in total. (The ``world`` of a job counts ranks.)"""
         return self.nodes * self.devices
 
     @classmethod
@@ -33,8 +33,8 @@ class Topology:
         >>> Topology.parse("2x8").world
         16
         """
-        is_text = not isinstance(value, bool) and isinstance(value, (str, int))
-        match = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(value)) if is_text else None
+        is_text_or_int = not isinstance(value, bool) and isinstance(value, (str, int))
+        match = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(value)) if is_text_or_int else None
         if not match:
             hint = "write NODESxDEVICES, for example 2x8"
             raise SpecError(f"not a topology: {value!r}", hint=hint)
@@ -72,16 +72,16 @@ class Parallelism:
         return cls(**value)
 
     def filled(self, strategy: StrategyTraits, topology: Topology) -> "Parallelism":
-        """Return these degrees; the strategy's own, if unset, takes all devices that are left.
+        """Return these degrees; if the strategy's own degree is 1, it takes all remaining devices.
 
         >>> Parallelism(tensor=2).filled(StrategyTraits(degree="shard"), Topology(2, 4))
         Parallelism(shard=4, tensor=2, pipeline=1)
         """
-        degree = strategy.degree
-        if degree is None or getattr(self, degree) > 1:
+        degree_name = strategy.degree
+        if degree_name is None or getattr(self, degree_name) > 1:
             return self
         devices = topology.devices if strategy.within_node else topology.world
-        return replace(self, **{degree: max(1, devices // self.degree)})
+        return replace(self, **{degree_name: max(1, devices // self.degree)})
 
     def __str__(self) -> str:
         """Return the degrees above 1 as a TOML table.
@@ -94,7 +94,7 @@ class Parallelism:
 
     @property
     def degree(self) -> int:
-        """How many devices hold one model together."""
+        """The product of the degrees: how many devices hold one model together."""
         return self.shard * self.tensor * self.pipeline
 
     def replicas(self, world: int) -> int:

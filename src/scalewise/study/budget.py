@@ -21,7 +21,7 @@ from scalewise.validate import check_positive
 def load_bill(
     study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
 ) -> Bill:
-    """Return a study's bill without the runs in ``absent``; ``again``: all runs start again."""
+    """Return the bill of a study's runs but ``absent``; ``again``: finished runs are due again."""
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in absent]
     paid = {
@@ -36,12 +36,12 @@ def load_bill(
         lambda run: launcher.billed_devices(run, missing),
     )  # fmt: skip
     bounds = [item.max_hours for item in items if item.max_hours is not None]
-    # The missing runs cost at most the sum of their bounds, and at most what the launcher allows.
-    totals = [sum(bounds)] if len(bounds) == len(missing) else []
+    # The sum of bounds limits the cost if every missing run has one; so does the launcher's limit.
+    upper_limits = [sum(bounds)] if len(bounds) == len(missing) else []
     limit = launcher.max_device_hours(missing)
     if limit is not None:
-        totals.append(limit)
-    max_hours = min(totals, default=None)
+        upper_limits.append(limit)
+    max_hours = min(upper_limits, default=None)
     return Bill(items=tuple(items), bought=bought(folder), max_hours=max_hours)
 
 
@@ -57,7 +57,7 @@ class SpendingLimit:
     def of(
         cls, max_cost: float | None, max_device_hours: float | None, rate: Rate | None
     ) -> "SpendingLimit | None":
-        """Return the limit from one of the two options; None without any. A cost needs a rate."""
+        """Return the limit that one of the two options sets; None if neither is given."""
         if max_cost is not None and max_device_hours is not None:
             raise SpecError(
                 f"{parameter('max_cost')} and {parameter('max_device_hours')} set the same limit, "
@@ -119,8 +119,9 @@ class StudyBudget:
                 f"device-hours, and {format_number(bill.bought)} are bought already",
                 hint=self._fitting_count_hint(bounded),
             )
-        bound = make_launcher(self.study).max_device_hours([item.run for item in bill.missing])
-        if detach and (bound is None or bill.bought + bound > self.limit.hours):
+        max_hours = make_launcher(self.study).max_device_hours([item.run for item in bill.missing])
+        # Nothing watches detached jobs: only their time limit keeps them within the budget.
+        if detach and (max_hours is None or bill.bought + max_hours > self.limit.hours):
             raise SpecError(
                 f"{self.limit.option} cannot be enforced on detached jobs",
                 hint=f"leave {parameter('detach')} out, or give jobs a time limit by which they "
@@ -128,7 +129,7 @@ class StudyBudget:
             )
 
     def _fitting_count_hint(self, bounded: Sequence[Item]) -> str:
-        """Return a hint: up to which device count all runs together fit into the limit."""
+        """Return a hint that names the device count up to which all runs together fit the limit."""
         remaining = self.limit.hours - self.bill.bought
         counts = sorted({item.run.topology.world for item in bounded})
         fit = [
@@ -143,12 +144,13 @@ class StudyBudget:
         return f"all runs on up to {devices} fit; leave the larger ones out, or raise the limit"
 
     def refusal(self, runs: Sequence[RunSpec], active: Sequence[tuple[RunSpec, Job]]) -> str:
-        """Return why runs may not start: their expected hours do not fit; empty if they may.
+        """Return why these runs may not start; empty if their expected hours fit the limit.
 
         Runs without an expectation may start as long as any hours are left.
         """
         expected = {item.run: item.expected for item in self.bill.items}
         spent = self._spent(active)
+        # An active run will take its expected hours, unless it has taken more already.
         reserved = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in active)
         estimates = [hours for run in runs if (hours := expected.get(run)) is not None]
         remaining = self.limit.hours - self.bill.bought - reserved

@@ -44,7 +44,7 @@ def with_newest_attempt(job: Job) -> Job:
 
 
 def unclosed_job(home: Path) -> Job | None:
-    """Return the run's job unless it is closed: it is active, or no call observed its end."""
+    """Return the run's job if its end is not recorded: it is active, or nobody saw its end."""
     job = load_job(home)
     return job if job and not closed(home, job.attempt) else None
 
@@ -52,7 +52,7 @@ def unclosed_job(home: Path) -> Job | None:
 def trained_alone(home: Path) -> bool:
     """Return whether a run's program turned out not to be distributed."""
     job = load_job(home)
-    if not job or rivals(home, job.attempt).exists():  # Several processes trained as one rank.
+    if not job or rivals(home, job.attempt).exists():  # Rivals: many processes as one rank.
         return False
     return bool(read_tail(home, 0, job.attempt).notes.trains_alone)
 
@@ -67,7 +67,7 @@ def _start_time(job: Job) -> float | None:
     """Return when the first process of a job began, or when a Slurm job claimed its run."""
     if processes := job.details.get("processes"):
         return float(min(process["created"] for process in processes))
-    # A Slurm job claims its run by a link; one from before the submission is of an earlier job.
+    # A Slurm job claims its run by a link; a link older than the submission is an earlier job's.
     claimed = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
     return claimed if claimed >= job.details.get("submitted", math.inf) else None
 
@@ -85,7 +85,7 @@ ENDED_BY_USER = "ended by the user"
 
 
 def close_job(job: Job, ended: float | None, reason: str, state: State | None = None) -> str:
-    """Close the job's attempt; return the cause of its failure, empty if it succeeded."""
+    """Record how an attempt ended, and when if known; return why it failed, empty on success."""
     return close(
         job.folder, attempt=job.attempt, world=job.world, ended=ended, reason=reason,
         killed=state.killed if state else {}, exits=state.exits if state else {},

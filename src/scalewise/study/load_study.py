@@ -18,7 +18,7 @@ from scalewise.validate import check_type, refuse_unknown_keys, suggest_name
 VARIANT_KEYS = ["run", "vary", "launcher", "scaling", "repeats"]
 """Keys of a study that its variants may change."""
 EXCLUSIVE_FIELDS = ({"epochs", "steps", "samples"}, {"batch", "global_batch"})
-"""A run may set only one field of each group: a variant's replaces the study's."""
+"""A run may set only one field of each group, so a variant's field removes the study's."""
 
 
 def load(path: Path, variant: str | None = None) -> StudySpec:
@@ -61,12 +61,12 @@ def apply_variant(values: Mapping[str, Any], name: str | None) -> dict[str, Any]
     for key, change in variants[name].items():
         merged[key] = change
         if isinstance(change, Mapping):
-            before = values.get(key, {})
-            check_type("what a variant changes", before, Mapping, "a table")
+            original = values.get(key, {})
+            check_type("what a variant changes", original, Mapping, "a table")
             for group in EXCLUSIVE_FIELDS:
                 if group & change.keys():
-                    before = {field: before[field] for field in before if field not in group}
-            merged[key] = {**before, **change}
+                    original = {field: original[field] for field in original if field not in group}
+            merged[key] = {**original, **change}
     return {**merged, "name": f"{merged.get('name')}-{name}"}
 
 
@@ -106,7 +106,7 @@ def with_program_facts(study: StudySpec) -> StudySpec:
     arguments = study.run.get("program")
     if not arguments or "digest" in study.run or study.run.get("workload"):
         return study
-    facts = {"digest": script_digest(arguments)}  # An edited script is another run.
+    facts = {"digest": script_digest(arguments)}  # A run with an edited script is a new run.
     if not {"framework", "start"} & {*study.run, *study.vary}:
         facts["framework"] = detect_framework(arguments)
     detected = {name: value for name, value in facts.items() if value}
@@ -164,7 +164,7 @@ def _ask_framework(
 
 
 def _check_registered(kind: plugins.Kind, name: str | None, framework: str) -> None:
-    """Refuse a name that a framework has not registered, unless it registers none of this kind."""
+    """Refuse a name that a framework has not registered; without any registered, allow all."""
     if kind == "workloads" and plugins.is_import_path(name or "", framework):
         return
     if registered := plugins.framework_parts(kind, framework):

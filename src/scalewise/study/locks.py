@@ -1,6 +1,6 @@
-"""Locks that keep two calls of scalewise from starting the same run.
+"""Locks that keep two commands of scalewise from starting the same run.
 
-``flock`` on the study's folder does not reach other machines on every file system, so the start
+On some file systems ``flock`` on the study's folder does not lock out other machines, so the start
 of each run is also guarded by a symbolic link in its folder.
 """
 
@@ -21,7 +21,7 @@ from scalewise.record.write import cannot_write
 START_LINK = ".starting"
 """The link in a run's folder that exists while the run is being started."""
 STALE_SECONDS = 600.0
-"""Age at which a link is stale if its owner is on another machine, where we see no process."""
+"""Age at which a link from another machine is stale: we cannot see whether its owner lives."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
     """Lock the start of the runs in these folders; wait up to ``wait`` seconds, then refuse."""
     with ExitStack() as locks:
         for home in homes:
-            # On NFS this also refreshes the cached folder: read a run's files only with its lock.
+            # The lock also refreshes NFS's cache of the folder: lock before you read a run's files.
             locks.enter_context(_start_lock(home, time.monotonic() + wait))
         yield
 
@@ -105,7 +105,7 @@ def _remove_stale(path: Path, new_owner: str) -> bool:
     """Remove a link whose owner has ended; return whether there is no link any more.
 
     Several processes may try it. Only the one that creates a second link, named by a hash of the
-    stale owner, may remove the first; if that creator has ended too, a third link decides.
+    stale owner, may remove the first. If its creator has ended too, a third link decides.
     """
     owner = stale_owner = _read(path)
     link = path
@@ -124,7 +124,7 @@ def _remove_stale(path: Path, new_owner: str) -> bool:
 
 
 def _is_stale(path: Path, owner: str) -> bool:
-    """Return whether the process that created a link has ended, or has had enough time to."""
+    """Return whether a link's creator has ended; on another machine, whether the link is old."""
     try:
         values = json.loads(owner)
         if values["machine"] == processes.machine_id():

@@ -20,10 +20,10 @@ class Watcher(Protocol):
     """Receives the progress of a study; each method is called when its docstring becomes true."""
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        """The study begins with ``todo`` missing runs, which ``request`` these device-hours."""
+        """The study begins with ``todo`` missing runs; ``request`` describes their device-hours."""
 
     def started(self, number: int, run: RunSpec) -> None:
-        """A run was started, as the ``number``-th of this call."""
+        """A run was started; ``number`` is its position among the study's missing runs."""
 
     def progressed(self, run: RunSpec, share: float) -> None:
         """The run has done this share of its steps."""
@@ -71,7 +71,7 @@ def warn_damaged_checkpoints(runs: Sequence[RunSpec], folder: Path, watcher: Wat
         job = load_job(folder / run.id) if run.checkpoint_every or run.resume else None
         damaged = read_tail(job.folder, 0, job.attempt).notes.damaged if job else ()
         for sentence in damaged or ():
-            hint = "check the disk; a run keeps its own damaged ones as checkpoints/damaged-*"
+            hint = "check the disk; a run renames its damaged checkpoints to checkpoints/damaged-*"
             watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
 
@@ -99,7 +99,7 @@ def report_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watche
 
 
 def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
-    """Return the error for a failed run, with a hint for the sentences that ``cause`` may hold."""
+    """Return the error for a failed run, with a hint chosen by phrases in ``cause``."""
     log = folder / run.id / "log.txt"
     traceback = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
@@ -127,7 +127,7 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
 
 
 def scaling_hint(run: RunSpec) -> str:
-    """Return how a single-process program can use many ranks, with "; "; empty if unknown."""
+    """Return how a single-process program can use many ranks, then "; "; empty if unknown."""
     arguments = run.program
     if run.framework == "tensorflow":
         return "make and compile its model in the scope of a tf.distribute.MirroredStrategy(); "

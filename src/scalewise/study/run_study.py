@@ -39,7 +39,7 @@ def plan(study: StudySpec, folder: Path, without: Collection[RunSpec] = ()) -> l
 
 
 def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
-    """Write all files for a start by hand; return the paths of the scripts, in ``scripts``."""
+    """Write the files that a user needs to start the runs; return the paths of the scripts."""
     launcher = make_launcher(study)
     written = []
     for plan in plans:
@@ -78,7 +78,7 @@ def run(
         option = parameter("again" if again else "detach")
         problem = f"decides after each device count, which {option} does not allow"
         raise SpecError(f"{parameter('purpose')} {problem}", hint="leave one of them out")
-    folder = folder.resolve()  # Processes of a run are found by this path: always spell it alike.
+    folder = folder.resolve()  # A run's processes are found by this exact path.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
     absent = check(unfinished, study.engines)  # Runs whose framework is missing.
@@ -97,10 +97,10 @@ def run(
             watcher.note(sentence)
         warn_other_runs(folder, runs, watcher)
         repeat = {run for run in todo if again and not unclosed_job(folder / run.id)}
-        for run in repeat:  # A run would continue from its old checkpoints.
+        for run in repeat:  # Otherwise it would continue from its old checkpoints.
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
         failed: dict[RunSpec, str] = {}
-        for group in _worthwhile_groups(todo, stop_rule, watcher):
+        for group in _groups_until_stop(todo, stop_rule, watcher):
             numbered = {run: todo.index(run) + 1 for run in group}
             failed |= execute_runs(
                 launcher, numbered, folder, watcher, repeat=repeat, detach=detach, budget=budget
@@ -115,7 +115,7 @@ def run(
             budget.raise_refused()
 
 
-def _worthwhile_groups(
+def _groups_until_stop(
     runs: list[RunSpec], stop_rule: "PurposeRule | None", watcher: Watcher
 ) -> Iterator[list[RunSpec]]:
     """Yield the runs of each device count until the rule stops; without a rule, all runs."""
@@ -130,7 +130,7 @@ def _worthwhile_groups(
 
 
 def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
-    """Return the runs without an outcome, or with an unclosed job; ``again``: all runs."""
+    """Return runs without an outcome, or with a job whose end is not recorded; ``again``: all."""
     homes = {run: folder / run.id for run in runs}
     return [run for run in runs if again or not finished(homes[run]) or unclosed_job(homes[run])]
 

@@ -44,7 +44,7 @@ class _ActiveRun:
     job: Job
     adopted: bool
     """Whether an earlier call had started it."""
-    began: float
+    began: float  # By time.monotonic().
 
 
 def execute_runs(
@@ -103,7 +103,7 @@ class _Execution:
         """Groups of runs that start together."""
 
     def may_start(self) -> bool:
-        """Return whether a waiting run may still start: not after a failure if sequential."""
+        """Return whether runs wait and may start; if sequential, none may after a failure."""
         return bool(self.waiting_groups) and not (self.failed and self.sequential)
 
     def jobs(self) -> list[tuple[RunSpec, Job]]:
@@ -116,11 +116,11 @@ class _Execution:
             runs = self.waiting_groups[0]
             if (
                 self.budget
-                # Runs that an earlier call started are paid for anyway.
+                # Runs that an earlier command started are not started again, so cost nothing new.
                 and not any(unclosed_job(self.folder / run.id) for run in runs)
                 and (reason := self.budget.refusal(runs, self.jobs()))
             ):
-                if self.active:  # They may cost less than expected: try again when one has ended.
+                if self.active:  # Active runs may cost less than expected: retry later.
                     break
                 self.budget.refused |= dict.fromkeys(self.waiting_groups.pop(0), reason)
                 continue
@@ -153,7 +153,7 @@ class _Execution:
         return {}
 
     def _try_adopt(self, run: RunSpec) -> bool:
-        """Adopt a run whose job is running; return if it runs or is done: it need not start."""
+        """Adopt a run whose job is running; return whether the run is adopted or already done."""
         job = unclosed_job(self.folder / run.id)
         if job is None:
             done = run not in self.repeat and finished(self.folder / run.id)
@@ -171,7 +171,7 @@ class _Execution:
         return done
 
     def _close_unseen_end(self, job: Job, state: State) -> bool:
-        """Close a job that ended between two calls, or cancel it if stuck; return its success."""
+        """Close a job that ended unobserved, or cancel it if stuck; return whether it succeeded."""
         if state.phase == "stuck":
             self.launcher.cancel(job)
             return False
@@ -198,7 +198,7 @@ class _Execution:
 
     def _close(self, active: _ActiveRun, state: State) -> str:
         """Close a run that has ended or is stuck; return why it failed, empty on success."""
-        # An adopted run may have ended before this call polled it.
+        # An adopted run may have ended before we polled it first: the time of its end is unknown.
         ended = None if active.adopted else time.time()
         if state.phase == "stuck":
             self.launcher.cancel(active.job, stuck=True)
@@ -211,7 +211,7 @@ class _Execution:
         try:
             cause = close_job(job, ended, state.cause, state)
         except RecordError as error:
-            cause = str(error)  # The disk is full; the other runs may still have space.
+            cause = str(error)  # Perhaps the disk is full: let the other runs continue.
         if cause or active.run.program:
             self.launcher.cancel(active.job)  # Ends processes that outlived the run.
         return cause
@@ -232,15 +232,15 @@ class _Execution:
         if isinstance(error, TerminalClosed) and self.launcher.at_once > 1:
             return
         cause = ENDED_BY_USER if isinstance(error, KeyboardInterrupt) else f"given up: {error}"
-        ended = list(self.active)
+        to_close = list(self.active)
         try:
             for active in self.active:
                 try:
                     self.launcher.cancel(active.job)
                 except OutOfReach:
-                    ended.remove(active)  # The job continues, so it is not closed.
+                    to_close.remove(active)  # The job continues, so it is not closed.
         finally:
-            for active in ended:
+            for active in to_close:
                 close_job(active.job, time.time(), cause)
 
 

@@ -51,7 +51,7 @@ def cancel(folder: Path) -> list[RunSpec]:
         if not unclosed_job(home):
             continue
         try:
-            # A run that is just being started has no processes yet that could be ended.
+            # A run that is being started may have no processes yet: wait until it has.
             with start_locks([home], wait=START_SECONDS):
                 job = unclosed_job(home)
                 if job and launcher.poll(job).phase != "ended":
@@ -73,8 +73,8 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
         return Status(run, "running", f"not confirmed: {error}")
     if job and state and state.phase == "running":
         job_id = (state.job or job).details.get("job")
-        number = f" (job {job_id})" if job_id else ""
-        return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
+        job_note = f" (job {job_id})" if job_id else ""
+        return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{job_note}")
     if finished(home):
         return Status(run, "finished")
     if unclosed_job(home):

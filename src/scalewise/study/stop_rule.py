@@ -25,12 +25,12 @@ class PurposeRule:
             require_price(limit, self.rate)
 
     def stop_reason(self, devices: int) -> str:
-        """Return why ``devices`` and more serve no curve of the study; empty to continue."""
+        """Return why no curve of the study gains from ``devices`` or more; empty to continue."""
         advices = []
         for curve in measured_curves(self.study, self.folder):
-            if devices <= max(point.devices for point in curve.points):
+            if devices <= max(point.devices for point in curve.points):  # Measured already.
                 continue
-            where = repr(curve.where)
+            where = repr(curve.where)  # The settings, except devices, that make runs one curve.
             runs = (run for run in self.study.runs() if repr(self.study.where(run)) == where)
             counts = sorted({run.topology.world for run in runs if run.topology.world >= devices})
             if counts:

@@ -1,4 +1,4 @@
-"""Run a study on a Slurm cluster; a job closes its run, that is writes its outcome, at its end."""
+"""Run a study on a Slurm cluster. At its end, a job closes its run: it writes the run's outcome."""
 
 import getpass
 import math
@@ -41,13 +41,13 @@ from scalewise.spec import RunSpec
 POLL_SECONDS = 2.0
 """Seconds between two queries of the controller, each about all jobs."""
 CONTROLLER_SILENCE_SECONDS = 600.0
-"""Seconds without any answer of the controller after which polling fails; jobs continue."""
+"""Seconds without an answer of Slurm's controller after which polling fails."""
 UNKNOWN_JOB_SECONDS = 10.0
-"""Seconds after which a job that Slurm does not know counts as ended."""
+"""Seconds after which a job that Slurm does not list counts as ended; a new job may lag."""
 OUTCOME_SECONDS = 90.0
 """Seconds until this machine surely sees what a compute node wrote; NFS caches for up to 60."""
 SUBMIT_SECONDS = 300.0
-"""Seconds that a submission may take whose processes we cannot see, on another machine."""
+"""Seconds that a submission may take if its process is hidden, on another machine for example."""
 
 
 class SlurmLauncher:
@@ -63,10 +63,10 @@ class SlurmLauncher:
         self.settings = replace(settings, engines=pythons)
         self._allocation_id = inside_allocation.current_job_id()
         """The job whose allocation we run in; None outside of one."""
-        self._in_turn = self.settings.jobs == "one" or self._allocation_id is not None
-        """Whether runs share one allocation and run one after the other."""
+        self._shared = self.settings.jobs == "one" or self._allocation_id is not None
+        """Whether all runs share one job or allocation, where they run one after another."""
         self._submitted_ids: list[str] = []
-        self._polled_ids: dict[str, None] = {}
+        self._polled_ids: dict[str, None] = {}  # An ordered set.
         self._entries: dict[str, queue.QueueEntry] = {}
         self._last_query = self._last_answer = -math.inf
         self._unknown_since: dict[str, float] = {}
@@ -82,7 +82,7 @@ class SlurmLauncher:
         if hours is None:
             if allowed is not None:
                 hint = 'for example time = "00:30:00" in [launcher]'
-                raise SpecError("max_device_hours means nothing without a time limit", hint=hint)
+                raise SpecError("max_device_hours needs a time limit", hint=hint)
             return "device-hours are limited only by the cluster's default time limit"
         if allowed is not None and hours > allowed:
             raise SpecError(
@@ -99,14 +99,14 @@ class SlurmLauncher:
         if self._allocation_id or self.settings.time is None:
             return None
         devices = sum(run.topology.world for run in runs)
-        if self._in_turn and runs:  # One job, as large as its largest run needs.
+        if self._shared and runs:  # One job, as large as its largest run needs.
             request = ResourceRequest.of(runs, self.settings)
             devices = request.nodes * request.devices_per_node
         return devices * parse_time_limit(self.settings.time) / 3600
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
         """Return the run's own devices, or those of the allocation that it shares."""
-        if not self._in_turn:
+        if not self._shared:
             return run.topology.world
         request = ResourceRequest.of(among, self.settings)
         nodes = inside_allocation.node_count() if self._allocation_id else request.nodes
@@ -114,9 +114,9 @@ class SlurmLauncher:
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return groups of runs, each of which shares a job or a job array."""
-        if self._in_turn:
+        if self._shared:
             fitting = [run for run in runs if not self._is_too_large(run)]
-            # A run that is too large is a group, so that ``plan`` refuses no other run with it.
+            # ``plan`` refuses a group with a run that is too large: keep such a run by itself.
             large = [[run] for run in runs if self._is_too_large(run)]
             return [fitting, *large] if fitting else large
         if self.settings.jobs == "each":
@@ -136,9 +136,9 @@ class SlurmLauncher:
         files = {}
         for run in runs:
             attempt = next_attempt(folder / run.id)
-            script = run_script(run, folder, self.settings, attempt=attempt, shared=self._in_turn)
+            script = run_script(run, folder, self.settings, attempt=attempt, shared=self._shared)
             files[f"{run.id}/plan/job.sh"] = script
-        if self._in_turn:
+        if self._shared:
             if too_large := next(filter(self._is_too_large, runs), None):
                 raise LaunchError(
                     f"{too_large.topology} needs {too_large.topology.nodes} nodes, and the "
@@ -169,22 +169,22 @@ class SlurmLauncher:
         token = uuid4().hex
         details: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
         details |= {"token": token, "user": getpass.getuser(), "machine": processes.machine_id()}
-        if self._in_turn:
+        if self._shared:
             details["shared"] = True
         jobs = []
         for index, run in enumerate(plan.runs):
             home = plan.folder / run.id
             run_details = {**details, "log": _file_size(home / "log.txt")}
-            if self.settings.jobs == "array" and not self._in_turn:
-                run_details["place"] = index  # The index of its array task.
+            if self.settings.jobs == "array" and not self._shared:
+                run_details["place"] = index  # The index of the run's array task.
             jobs.append(Job(home, next_attempt(home), run.ranks, run_details))
-        # Written before the submission: by its token a job that Slurm accepts is found again.
+        # If we are killed while Slurm accepts the job, a later command finds it by its token.
         with job_files_written(jobs, undo_on=queue.SubmissionRefused):
             try:
                 new_details = self._submit_script(plan.folder / next(iter(plan.files)), token)
             except KeyboardInterrupt:
                 with suppress(LaunchError):
-                    self.cancel(jobs[0])  # All of them are one submission.
+                    self.cancel(jobs[0])  # One submission started all of them.
                 raise
         return [write_job(_with_job_id(job, new_details)) for job in jobs]
 
@@ -204,7 +204,7 @@ class SlurmLauncher:
 
     def poll(self, job: Job) -> State:
         """Return the state of the job, without changing it."""
-        if job.details["job"] is None:  # The process that submitted it was killed at that moment.
+        if job.details["job"] is None:  # The submitting process was killed meanwhile.
             return self._poll_unconfirmed(job)
         entry = self._entry(job)
         if entry is None:
@@ -214,13 +214,13 @@ class SlurmLauncher:
             expected = f", expected to start {entry.start}" if is_start_known else ""
             return State("running", note=f"pending: {entry.reason}{expected}")
         log = job.folder / "log.txt"
-        if not entry.ended and not _run_ended(job):
-            # The run of a shared job has begun once its log has grown.
+        if not entry.ended and not _ended_in_shared_job(job):
+            # In a shared job, a run whose log has not grown has not begun.
             queued = "shared" in job.details and _file_size(log) == job.details["log"]
             note = f"waits for its turn in job {job.details['job']}" if queued else ""
             return State("running", note=note)
-        unclosed = entry.state == "COMPLETED" and not _is_closed(job)
-        if unclosed and entry.ended_within(OUTCOME_SECONDS):
+        lacks_outcome = entry.state == "COMPLETED" and not _is_closed(job)
+        if lacks_outcome and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
         start = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.details["log"]
         killed, exits = read_process_ends(log, start)
@@ -233,8 +233,8 @@ class SlurmLauncher:
         if time.monotonic() - last_search < POLL_SECONDS:
             return unconfirmed
         self._searched_at[job.details["token"]] = time.monotonic()
-        # sbatch may still be submitting the job after its caller has ended. Look for it before
-        # asking Slurm: in the other order, a job that is submitted in between would be missed.
+        # sbatch may still be submitting the job after its caller has ended. Look for sbatch first,
+        # for the job second: in the other order, a job submitted in between would be missed.
         if job.details.get("machine") == processes.machine_id() and not _of_another_user(job):
             submitting = processes.has_argument(queue.comment_option(job.details["token"]))
         else:
@@ -243,7 +243,7 @@ class SlurmLauncher:
         if new_details is not None:
             job = _with_job_id(job, new_details)
             return replace(self.poll(job), job=job)
-        if submitting or (_of_another_user(job) and not _is_closed(job)):  # Slurm may hide it.
+        if submitting or (_of_another_user(job) and not _is_closed(job)):  # Maybe hidden.
             return unconfirmed
         return State("ended", "it was not submitted")
 
@@ -258,13 +258,13 @@ class SlurmLauncher:
         """Return the state of a job that Slurm does not know, or does not know yet."""
         if _is_closed(job):
             return State("ended")
-        if _of_another_user(job):  # Slurm may hide it.
+        if _of_another_user(job):  # Slurm may hide jobs of other users.
             return State("running", note=f"Slurm does not show job {job.details['job']}")
         since = self._unknown_since.setdefault(job.details["job"], time.monotonic())
         return State("ended" if time.monotonic() - since > UNKNOWN_JOB_SECONDS else "running")
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End the job, unless its run has ended: a shared job continues for its other runs."""
+        """End the job, unless it goes on for other runs. ``stuck`` is ignored: no stacks."""
         new_details = {} if job.details["job"] else self._find_by_token(job)
         if new_details is None:
             return
@@ -274,7 +274,7 @@ class SlurmLauncher:
                 f"Slurm does not show job {job.details['job']} of user {job.details['user']}",
                 hint=f"ask {job.details['user']} to cancel it, or delete {job.folder}",
             )
-        if entry is None or (_run_ended(job) and not entry.is_waiting):
+        if entry is None or (_ended_in_shared_job(job) and not entry.is_waiting):
             return
         job = _with_job_id(job, new_details)
         if "process" in job.details:
@@ -289,7 +289,7 @@ class SlurmLauncher:
         job_id = job.details["job"]
         is_new = job_id not in self._polled_ids
         self._polled_ids[job_id] = None
-        # Query all known jobs at once, and not at every poll.
+        # One query is about all jobs; between two queries, polls use the last answer.
         if is_new or time.monotonic() - self._last_query >= POLL_SECONDS:
             try:
                 self._entries = queue.load_entries(self._polled_ids)
@@ -314,8 +314,8 @@ def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _run_ended(job: Job) -> bool:
-    """Return whether the run has ended although its shared job continues."""
+def _ended_in_shared_job(job: Job) -> bool:
+    """Return whether the run has ended in a job that may continue with other runs."""
     return "shared" in job.details and _is_closed(job)
 
 
@@ -330,7 +330,7 @@ def _of_another_user(job: Job) -> bool:
 
 
 def _end_cause(job: Job, entry: queue.QueueEntry) -> str:
-    """Return why Slurm ended a job, with the names and ranks of lost nodes; else empty."""
+    """Return why Slurm ended a job, with lost nodes and ranks; empty if it ended by itself."""
     reason = queue.END_REASONS.get(entry.state, "")
     if not reason:
         return ""
@@ -340,6 +340,6 @@ def _end_cause(job: Job, entry: queue.QueueEntry) -> str:
         names = ", ".join(lost_ranks) or "no rank"
         reason = f"node {', '.join(lost)} was lost, and {names} with it"
         survivors = (rank for rank in ranks if rank.lines and rank.notes.host not in lost)
-        if first := next(survivors, None):
-            reason += f"; rank {first.rank} on {first.notes.host} stopped {first.position}"
+        if survivor := next(survivors, None):
+            reason += f"; rank {survivor.rank} on {survivor.notes.host} stopped {survivor.position}"
     return f"job {job.details['job']} on {entry.nodes or 'no node'}: {reason}"

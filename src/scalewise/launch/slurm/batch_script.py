@@ -1,4 +1,4 @@
-"""Render a run as a batch script, as text that a person can read, edit and submit."""
+"""Render runs as batch scripts that a person can read, edit and submit."""
 
 import math
 import os
@@ -23,7 +23,7 @@ from scalewise.validate import check_environment_name
 def run_script(
     run: RunSpec, folder: Path, settings: Settings, *, attempt: int, shared: bool = False
 ) -> str:
-    """Return the batch script of one run; ``shared``: it runs in a job for several runs."""
+    """Return the batch script of one run; ``shared``: a job of several runs executes it."""
     name, log = f"{folder.name}-{run.topology}", folder / run.id / "log.txt"
     software = [f"module load {quote(module)}" for module in settings.modules]
     if settings.venv:
@@ -78,7 +78,7 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
 
 
 def array_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
-    """Return the script of a job array, a task for each run; all have equal requests."""
+    """Return the script of a job array with a task for each run; runs have equal requests."""
     request = ResourceRequest.of(runs, settings)
     throttle = f"%{settings.throttle}" if settings.throttle else ""
     name = f"{folder.name}-{request.nodes}x{request.devices_per_node}"
@@ -118,12 +118,12 @@ class ResourceRequest:
     def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "ResourceRequest":
         """Return the resources that are enough for each of these runs."""
         max_tasks = max(tasks_per_node(run) for run in runs)
-        cores = max(tasks_per_node(run) * cpus_per_task(run, settings) for run in runs)
+        cores_per_node = max(tasks_per_node(run) * cpus_per_task(run, settings) for run in runs)
         return cls(
             nodes=max(run.topology.nodes for run in runs),
             devices_per_node=max(run.topology.devices for run in runs),
             tasks_per_node=max_tasks,
-            cpus_per_task=math.ceil(cores / max_tasks),
+            cpus_per_task=math.ceil(cores_per_node / max_tasks),  # Enough cores for any run.
             requeue=any(may_requeue(run, settings) for run in runs),
             gets_warning=bool(settings.warning) and any(run.checkpoint_every for run in runs),
         )
@@ -151,37 +151,37 @@ def _header(
     options += [f"--{name}={quote_directive(value)}" for name, value in values.items() if value]
     options += ["--exclusive"] if settings.exclusive else []
     options.append("--requeue" if request.requeue else "--no-requeue")
-    if request.gets_warning:  # At most a quarter of the time limit before the job's end.
+    if request.gets_warning:  # Not in the first three quarters of the job's time.
         quarter = parse_time_limit(settings.time) // 4 if settings.time else math.inf
         options.append(f"--signal=B:USR1@{min(settings.warning, quarter)}")
     options += [quote_directive(option) for option in settings.sbatch]
-    comment = "".join(letter if letter.isprintable() else "?" for letter in title)
+    printable_title = "".join(letter if letter.isprintable() else "?" for letter in title)
     directives = [f"#SBATCH {option}" for option in options]
-    return ["#!/bin/bash", f"# scalewise: {comment}", *directives, "set -u"]
+    return ["#!/bin/bash", f"# scalewise: {printable_title}", *directives, "set -u"]
 
 
 def tasks_per_node(run: RunSpec) -> int:
-    """Return the tasks per node: one rank per device, or one agent that starts the ranks."""
+    """Return the tasks per node: a task is a rank, or an agent that starts all ranks of a node."""
     return run.topology.devices if run.started_by in ("srun", "mpirun", "plain") else 1
 
 
 def cpus_per_task(run: RunSpec, settings: Settings) -> int:
-    """Return the cores of a task: as set, or one per thread and data loader worker."""
+    """Return the cores of a task: the setting, else one per thread and data loader worker."""
     ranks_per_task = run.topology.devices // tasks_per_node(run)
     return settings.cpus_per_task or ranks_per_task * (run.threads + run.workers)
 
 
 def may_requeue(run: RunSpec, settings: Settings) -> bool:
-    """Return whether the job may be requeued: as set, or if checkpoints let it continue."""
+    """Return the setting ``requeue``; if unset, whether checkpoints let the run continue."""
     return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
 
 
 def _variable_lines(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
     """Return the lines that export the variables of every rank."""
     worker = quote(str(folder / worker_zip.FILE_NAME))
-    # Each start of the job by Slurm has one attempt number, and one for each restart of torchrun.
-    attempts = settings.max_restarts + 1
-    earlier_attempts = "${SLURM_RESTART_COUNT:-0}" + (f" * {attempts}" if attempts > 1 else "")
+    # Each start by Slurm uses an attempt number for itself and for each restart by torchrun.
+    per_start = settings.max_restarts + 1
+    earlier_attempts = "${SLURM_RESTART_COUNT:-0}" + (f" * {per_start}" if per_start > 1 else "")
     variables = {
         "OMP_NUM_THREADS": str(run.threads),
         **settings.env,
@@ -216,8 +216,8 @@ def _claim_run(run: RunSpec, attempt: int) -> list[str]:
     job_json = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
     job_json += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
     return [
-        "# A job that was submitted twice does not train a finished run again; --again writes a",
-        "# script with a higher number.",
+        "# Do not train a finished run again if this script was submitted twice. A script of",
+        "# `scalewise run --again` has a higher attempt number.",
         'finished=$(sed -n \'s/.*"attempt": \\([0-9]*\\).*/\\1/p\' "$SCALEWISE_RUN/outcome.json" '
         "2>/dev/null)",
         'if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then',
@@ -233,7 +233,7 @@ def _claim_run(run: RunSpec, attempt: int) -> list[str]:
         '        echo "job $other trains this run already"',
         "        exit 1",
         "    fi",
-        "    # That job has ended: of the jobs that see this, one can create the next link.",
+        "    # That job has ended. Of the jobs that may follow it, one can create the next link.",
         '    holder="$SCALEWISE_RUN/holder-after-$other"',
         "done",
         "# A job that was submitted by hand has no job.json yet: scalewise status needs it.",
@@ -247,7 +247,7 @@ def _rank_lines(run: RunSpec, folder: Path, settings: Settings, *, shared: bool)
     """Return the lines that start the ranks, wait for them and write the run's outcome."""
     container = f"{_container_command(settings)} " if settings.container else ""
     python = f"{container}{quote(settings.interpreter)} -m"
-    # The job of a user's program does not export SAFE_PATH: set it for our commands alone.
+    # SAFE_PATH would change a user's program: here set it only for our own commands.
     safe_path = processes.SAFE_PATH.items() if run.program else ()
     safe_prefix = "".join(f"{key}={value} " for key, value in safe_path)
     node_options = _node_options(run.topology.nodes, 1, shared=shared)
@@ -301,7 +301,7 @@ def _rank_command(run: RunSpec, folder: Path, settings: Settings, *, shared: boo
     container = [_container_command(settings)] if settings.container else []
     worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
     python = quote(settings.python_of(run.framework))
-    # What srun or mpirun starts: the agent of a node, or a rank.
+    # ``task`` is what srun or mpirun starts: an agent on each node, or a rank.
     if run.program:
         task = [_program_line(run, settings)]
     elif run.started_by != "torchrun":
@@ -325,7 +325,7 @@ def _program_line(run: RunSpec, settings: Settings) -> str:
         arguments = user_program.direct_command(values)
     else:
         arguments = list(user_program.agent_command([AGENT_PLACEHOLDER], values))
-    # Only a complete command has placeholders.
+    # Placeholders are replaced only in a complete command.
     quote_argument = _shell_argument if user_program.is_command else quote
     line = " ".join(
         _agent_options(run, settings) if argument == AGENT_PLACEHOLDER else quote_argument(argument)
@@ -357,7 +357,7 @@ def _shell_argument(argument: str) -> str:
 
 
 def _mpirun(run: RunSpec, settings: Settings) -> str:
-    """Return the mpirun command; mpirun passes few variables on, so each is named by -x."""
+    """Return the mpirun command, with -x for each variable that ranks must inherit."""
     topology = run.topology
     names = ["MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "OMP_NUM_THREADS"]
     names += [f"SCALEWISE_{key}" for key in ("RUN", "FIRST", "ATTEMPT", "LAUNCHED", "PATIENCE")]
@@ -420,6 +420,6 @@ def escape_pattern(path: str) -> str:
     >>> escape_pattern("/data/100%job/log.txt")
     '/data/100%%job/log.txt'
     """
-    if "\\" in path:  # Slurm replaces no pattern in a path with a backslash.
+    if "\\" in path:  # If a path has a backslash, Slurm takes its % literally.
         return path.replace("\\", "\\\\")
     return path.replace("%", "%%")

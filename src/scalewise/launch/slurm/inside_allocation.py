@@ -1,4 +1,4 @@
-"""Run a script in the allocation that this process is in: of ``salloc``, or of a user's job."""
+"""Run a script in the allocation, by ``salloc`` or a batch job, that this process runs in."""
 
 import os
 import signal
@@ -31,12 +31,12 @@ def submit(path: Path, log: Path, token: str) -> dict[str, Any]:
 
 
 def find_script(token: str) -> dict[str, Any] | None:
-    """Return the process of the script with this token; None if it has ended."""
+    """Return the process identity of the script with this token; None if it has ended."""
     return next(iter(processes.ProcessFilter({processes.TOKEN_VARIABLE: token}).outermost()), None)
 
 
 def script_entry(process: dict[str, Any]) -> QueueEntry:
-    """Return the state of a script as a queue entry."""
+    """Return a script's state as a queue entry: COMPLETED says only that the script has ended."""
     return QueueEntry("RUNNING" if processes.alive(**process) else "COMPLETED")
 
 

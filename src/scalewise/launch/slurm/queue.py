@@ -26,7 +26,7 @@ END_REASONS = {
     "BOOT_FAIL": "its nodes did not start",
     "DEADLINE": "its deadline passed",
 }
-"""Why a job in this state ended; jobs that are COMPLETED or FAILED ended by themselves."""
+"""Why Slurm ended a job, by state. COMPLETED and FAILED are missing: such jobs end themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class QueueEntry:
 
     state: str
     reason: str = ""
-    """Why it waits, in Slurm's words."""
+    """Why the job waits, as Slurm says."""
     start: str = ""
-    """When it started, or is expected to start."""
+    """When the job started, or is expected to start."""
     nodes: str = ""
     """Its nodes, as Slurm lists them: ``node[01-04]``."""
     end: str = ""
@@ -64,7 +64,7 @@ class QueueEntry:
 class SubmissionRefused(LaunchError):
     """Slurm has certainly not accepted the job: sbatch refused it, or is not installed here.
 
-    The caller may then remove the job's files; after any other error the job may exist.
+    Only then may the caller restore ``job.json``: after any other error the job may exist.
     """
 
 
@@ -99,7 +99,7 @@ def load_entries(ids: Iterable[str]) -> dict[str, QueueEntry]:
     """Return the jobs that Slurm still knows, by id."""
     job_ids = set(ids)
     entries = _load_queued(f"--user={getpass.getuser()}", job_ids)
-    # Another user may have submitted a job of the study.
+    # The jobs that are missing may have been submitted by another user.
     if missing := job_ids - entries.keys():
         entries |= _load_queued(f"--jobs={','.join(sorted(missing))}", missing)
     if missing := job_ids - entries.keys():
@@ -133,7 +133,7 @@ def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
         result = _run_command("sacct", *source, *output, selection)
         rows = [line.split("|") for line in result.stdout.splitlines() if line.count("|") >= 2]
         entries = {
-            # The state may be "CANCELLED by UID"; the end may be missing.
+            # The state may be "CANCELLED by UID"; the column End may be missing.
             row[0]: QueueEntry(row[1].split()[0], nodes=row[2], end="".join(row[3:4]))
             for row in rows
             if row[0] in ids
@@ -144,7 +144,7 @@ def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
 
 
 def down_nodes(nodes: str) -> list[str]:
-    """Return those of a job's nodes that are down."""
+    """Return the names of the nodes among ``nodes``, a list of Slurm's, that are down."""
     options = ("--noheader", "--Node", f"--nodes={nodes}", "--format=%N")
     result = _run_command("sinfo", *options, "--states=down,fail,no_respond,unknown")
     return sorted(set(result.stdout.split()))
@@ -174,7 +174,7 @@ def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def _error_message(stderr: str) -> str:
-    """Return the last error message of a Slurm command, with the last specific one before it."""
+    """Return a Slurm command's last error message, after the last one that names a reason."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     messages = [re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines]
     specific = [line for line in messages if not line.startswith("Batch job submission failed")]

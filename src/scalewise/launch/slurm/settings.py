@@ -36,7 +36,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a job requests beside its nodes and devices."""
+    """What jobs request beside nodes and devices, and how their scripts start the ranks."""
 
     account: str | None = None
     partition: str | None = None
@@ -45,13 +45,13 @@ class Settings:
     reservation: str | None = None
     exclusive: bool = False
     time: str | None = None
-    """The limit, as Slurm writes it: 30, 00:30:00 or 1-12:00:00."""
+    """The time limit, as Slurm writes it: 30 (minutes), 00:30:00 or 1-12:00:00."""
     memory: str | None = None
-    """For each node, for example 64G."""
+    """Memory of each node, for example 64G."""
     cpus_per_task: int | None = None
     """None: one core for each thread and data loader worker of a task's ranks."""
     gres: str | None = None
-    """The site's name of a device: gpu, or gpu:a100; None: a device is a CPU core."""
+    """What Slurm calls a device here: gpu, or gpu:a100. None: a device is a CPU core."""
     gpus_per_node: bool = False
     """Request devices with --gpus-per-node instead of --gres."""
     modules: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Settings:
     srun: tuple[str, ...] = ()
     """Further options of srun, which starts the ranks."""
     jobs: Jobs = "each"
-    """each: a job per run; array: a job array for runs with equal requests; one: one for all."""
+    """each: a job per run; array: a job array for runs with equal requests; one: a job for all."""
     throttle: int | None = None
     """How many jobs of the study may run at once; None: all."""
     warning: int = 120
@@ -94,7 +94,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 check_type(f"[launcher] {name}", value, str, "text in quotes")
-                refuse_control_characters(f"[launcher] {name}", value)
+                refuse_unprintable(f"[launcher] {name}", value)
         for name in ("modules", "lines", "sbatch", "srun"):
             object.__setattr__(self, name, check_strings(f"[launcher] {name}", getattr(self, name)))
         for name in ("exclusive", "gpus_per_node"):
@@ -131,11 +131,11 @@ class Settings:
         check_type("[launcher] engines", self.engines, Mapping, "a table of Pythons by framework")
         for name, python in self.engines.items():
             check_type(f"[launcher] engines: {name}", python, str, "the path of a Python")
-            refuse_control_characters(f"[launcher] engines: {name}", python)
+            refuse_unprintable(f"[launcher] engines: {name}", python)
 
     @classmethod
     def of(cls, launcher_table: Mapping[str, Any]) -> "Settings":
-        """Return the settings of a ``[launcher]`` table, over those of its site."""
+        """Return the settings of a ``[launcher]`` table; those it leaves out are its site's."""
         keys = [field.name for field in fields(cls)]
         table = {**_load_site(launcher_table.get("site"), keys), **launcher_table}
         refuse_unknown_keys("the slurm [launcher]", table, ["name", "site", *keys])
@@ -143,7 +143,7 @@ class Settings:
 
     @property
     def interpreter(self) -> str:
-        """The Python that ranks start with."""
+        """The Python of the scripts, and of ranks whose framework has no Python in ``engines``."""
         if self.python:
             return self.python
         return "python3" if self.container or self.venv else sys.executable
@@ -159,12 +159,12 @@ def check_strings(name: str, value: Any) -> tuple[str, ...]:
     if not is_list or not all(isinstance(text, str) for text in value):
         raise SpecError(f"{name} must be a list of texts, got {value!r}")
     for text in value:
-        refuse_control_characters(name, text)
+        refuse_unprintable(name, text)
     return tuple(value)
 
 
-def refuse_control_characters(name: str, value: str) -> None:
-    """Refuse empty text, and characters that cannot stand in a line of a script."""
+def refuse_unprintable(name: str, value: str) -> None:
+    """Refuse an empty text, or one with characters that break a line of a script."""
     if not value or not value.isprintable():
         raise SpecError(
             f"{name} cannot be {value!r}", hint="leave out line breaks and control characters"
@@ -189,11 +189,11 @@ def parse_time_limit(time: str) -> int:
         return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
     if len(parts) == 1:  # Without days, a single number is minutes, two are minutes:seconds.
         return parts[0] * 60
-    return sum(part * 60**power for power, part in enumerate(reversed(parts)))
+    return sum(part * 60**power for power, part in enumerate(reversed(parts)))  # h:min:s
 
 
 def _load_site(name: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of the site ``name``; None: of the site "default", if there is one."""
+    """Return a site's settings; ``name`` None: those of the site "default", if it exists."""
     path = user_config_path("sites.toml")
     sites = load_user_config(path)
     if name is None and "default" not in sites:
@@ -213,7 +213,7 @@ def _parse_container(table: Mapping[str, Any]) -> Container:
     refuse_unknown_keys("[launcher.container]", table, keys)
     if not isinstance(table.get("image"), str):
         raise SpecError("a container needs an image", hint='for example image = "torch.sif"')
-    refuse_control_characters("[launcher.container] image", table["image"])
+    refuse_unprintable("[launcher.container] image", table["image"])
     check_choice(
         "[launcher.container] runtime", table.get("runtime", "singularity"), get_args(Runtime)
     )
