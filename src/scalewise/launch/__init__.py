@@ -33,7 +33,7 @@ class Command:
 
     @property
     def needs_port(self) -> bool:
-        """Whether a free port is to be filled in."""
+        """Whether the command has a placeholder for a port."""
         return any(PORT_PLACEHOLDER in value for value in (*self.argv, *self.env.values()))
 
     def with_port(self, port: int) -> "Command":

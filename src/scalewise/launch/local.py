@@ -37,7 +37,7 @@ from scalewise.validate import check_positive, refuse_unknown_keys
 PATIENCE_SECONDS = 300.0
 """Seconds without any progress after which a run counts as hung."""
 MIN_PROCESS_LIMIT = 64
-"""So many processes are always allowed; a machine with many cores allows more."""
+"""A run may have so many processes on any machine, and more if there are many cores."""
 PROGRESS_READ_SECONDS = 5.0
 """Seconds between two reads of the rank files, which show progress."""
 LINGER_SECONDS = 10.0
@@ -58,7 +58,7 @@ class LocalLauncher:
         self._patience = settings.get("patience", PATIENCE_SECONDS)
         check_positive("patience", self._patience, example=PATIENCE_SECONDS)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        """Processes that this call has started, by process id."""
+        """Processes that this launcher has started, by process id."""
         self._progress_read_at = time.monotonic()
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
         """By run folder: the process that samples the load of this node."""
@@ -150,7 +150,7 @@ class LocalLauncher:
             processes.TOKEN_VARIABLE: details["token"],
         }
         job = Job(home, attempt, run.ranks, details)
-        # If we are killed before the process ids are written, a later call finds the processes
+        # If we are killed before the process ids are written, a later command finds the processes
         # by the token in their environment.
         with job_files_written([job], undo_on=BaseException):
             try:
@@ -178,7 +178,7 @@ class LocalLauncher:
         # The run is over if all processes have ended, or if one failed: others may wait for it.
         if None not in codes or any(codes):
             killed, exits = _process_ends(job, codes)
-            cause = "" if killed else _kill_cause(job, codes)  # ``killed`` says more about ranks.
+            cause = "" if killed else _kill_cause(job, codes)  # ``killed`` explains it already.
             if None in codes:
                 return State("stuck", cause, killed, exits)
             if sampler := self._samplers.pop(job.folder, None):
@@ -367,7 +367,7 @@ def _localhost_alias(number: int) -> str:
 
 
 def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
-    """Name the first of the job's processes that a signal killed; empty if there is none."""
+    """Return a sentence about the first process of the job that a signal killed; else empty."""
     for process, code in zip(job.details["processes"], codes):
         if code is not None and code < 0:
             name = signal_name(-code)
@@ -377,7 +377,7 @@ def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
 
 
 def seconds_without_progress(job: Job) -> float:
-    """Return the seconds since any rank made progress."""
+    """Return the seconds since the last progress that any rank made."""
     silent_seconds = []
     for rank in range(job.world):
         path = rank_file(job.folder, rank)

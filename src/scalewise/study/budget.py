@@ -1,4 +1,4 @@
-"""What a study has cost and will cost, and the limit of its spending, in device-hours."""
+"""Device-hours of a study: those bought (used so far), those expected, and their limit."""
 
 import time
 from collections.abc import Collection, Sequence

@@ -52,7 +52,7 @@ def unclosed_job(home: Path) -> Job | None:
 def trained_alone(home: Path) -> bool:
     """Return whether a run's program turned out not to be distributed."""
     job = load_job(home)
-    if not job or rivals(home, job.attempt).exists():  # Rivals: many processes as one rank.
+    if not job or rivals(home, job.attempt).exists():  # Several processes claimed one rank.
         return False
     return bool(read_tail(home, 0, job.attempt).notes.trains_alone)
 

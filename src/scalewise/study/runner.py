@@ -43,7 +43,7 @@ class _ActiveRun:
     run: RunSpec
     job: Job
     adopted: bool
-    """Whether an earlier call had started it."""
+    """Whether an earlier command had started the run."""
     began: float  # By time.monotonic().
 
 

@@ -30,7 +30,7 @@ class Status:
     run: RunSpec
     phase: Literal["finished", "running", "failed", "missing"]
     cause: str = ""
-    """Why it failed; while it runs, its progress or why it waits."""
+    """Why a run failed; of a running run, its progress or why it waits."""
 
 
 def status(folder: Path) -> list[Status]:

@@ -113,12 +113,12 @@ class SlurmLauncher:
         return request.devices_per_node * (request.nodes if math.isinf(nodes) else int(nodes))
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-        """Return groups of runs, each of which shares a job or a job array."""
+        """Return groups of runs; the runs of a group share a job or a job array."""
         if self._shared:
             fitting = [run for run in runs if not self._is_too_large(run)]
             # ``plan`` refuses a group with a run that is too large: keep such a run by itself.
-            large = [[run] for run in runs if self._is_too_large(run)]
-            return [fitting, *large] if fitting else large
+            too_large = [[run] for run in runs if self._is_too_large(run)]
+            return [fitting, *too_large] if fitting else too_large
         if self.settings.jobs == "each":
             return [[run] for run in runs]
         by_request: dict[ResourceRequest, list[RunSpec]] = {}
@@ -222,9 +222,9 @@ class SlurmLauncher:
         lacks_outcome = entry.state == "COMPLETED" and not _is_closed(job)
         if lacks_outcome and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
-        start = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.details["log"]
-        killed, exits = read_process_ends(log, start)
-        return State("ended", _end_cause(job, entry) or cancel_reason(log, start), killed, exits)
+        offset = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.details["log"]
+        killed, exits = read_process_ends(log, offset)
+        return State("ended", _end_cause(job, entry) or cancel_reason(log, offset), killed, exits)
 
     def _poll_unconfirmed(self, job: Job) -> State:
         """Return the state of a job whose submitter was killed before it wrote the job id."""
@@ -248,7 +248,7 @@ class SlurmLauncher:
         return State("ended", "it was not submitted")
 
     def _find_by_token(self, job: Job) -> dict[str, Any] | None:
-        """Return the missing details of a job of which we know only the token; None if unknown."""
+        """Return the details by which the job with this token is found; None if there is none."""
         if process := inside_allocation.find_script(job.details["token"]):
             return {"job": self._allocation_id, "process": process}
         job_id = queue.find_job(job.details["token"], job.details.get("user"))
@@ -264,7 +264,7 @@ class SlurmLauncher:
         return State("ended" if time.monotonic() - since > UNKNOWN_JOB_SECONDS else "running")
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End the job, unless it goes on for other runs. ``stuck`` is ignored: no stacks."""
+        """End the job, unless its run has ended: a shared job goes on. ``stuck`` has no effect."""
         new_details = {} if job.details["job"] else self._find_by_token(job)
         if new_details is None:
             return

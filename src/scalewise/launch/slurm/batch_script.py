@@ -178,7 +178,7 @@ def may_requeue(run: RunSpec, settings: Settings) -> bool:
 
 def _variable_lines(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
     """Return the lines that export the variables of every rank."""
-    worker = quote(str(folder / worker_zip.FILE_NAME))
+    zip_path = quote(str(folder / worker_zip.FILE_NAME))
     # Each start by Slurm uses an attempt number for itself and for each restart by torchrun.
     per_start = settings.max_restarts + 1
     earlier_attempts = "${SLURM_RESTART_COUNT:-0}" + (f" * {per_start}" if per_start > 1 else "")
@@ -200,7 +200,7 @@ def _variable_lines(run: RunSpec, folder: Path, settings: Settings, attempt: int
         "# srun does not pass --cpus-per-task on by itself.",
         f"export SRUN_CPUS_PER_TASK={cpus_per_task(run, settings)}",
         *(f"export {name}={quote(value)}" for name, value in variables.items()),
-        f"export PYTHONPATH={worker}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f"export PYTHONPATH={zip_path}${{PYTHONPATH:+:$PYTHONPATH}}",
         f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {earlier_attempts}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
         "export SCALEWISE_LAUNCHED",
@@ -285,7 +285,7 @@ def _rank_lines(run: RunSpec, folder: Path, settings: Settings, *, shared: bool)
 
 
 def _node_options(nodes: int, tasks: int, *, shared: bool) -> str:
-    """Return srun's options for tasks on the first ``nodes`` nodes; a shared job may have more."""
+    """Return srun's options for ``tasks`` on each of a job's first ``nodes`` nodes."""
     first_nodes = f" --ntasks-per-node={tasks} --relative=0" if shared else ""
     return f"--nodes={nodes} --ntasks={nodes * tasks}{first_nodes}"
 

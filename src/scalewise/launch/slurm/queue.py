@@ -90,7 +90,7 @@ def comment_option(token: str) -> str:
 
 def find_job(token: str, user: str | None = None) -> str | None:
     """Return the id of the job that ``user`` submitted with this token; None if unknown."""
-    lines = _squeue(f"--user={user or getpass.getuser()}", "--format=%F|%k")
+    lines = _squeue(f"--user={user or getpass.getuser()}", "--format=%F|%k")  # Id, comment.
     rows = (line.partition("|") for line in lines)
     return next((job_id for job_id, _, comment in rows if comment == token), None)
 
@@ -113,7 +113,7 @@ def _load_queued(selection: str, job_ids: set[str]) -> dict[str, QueueEntry]:
     for line in _squeue("--array", selection, "--format=%i|%T|%r|%S|%N|%e"):
         job_id, *columns = line.split("|")
         if job_id in job_ids and len(columns) >= 4:
-            entries[job_id] = QueueEntry(*columns[:5])
+            entries[job_id] = QueueEntry(*columns[:5])  # Columns are in the order of its fields.
     return entries
 
 
