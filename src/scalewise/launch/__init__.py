@@ -1,4 +1,4 @@
-"""Start runs: a ``Plan`` says what to execute; by its ``job.json`` a started run is found again."""
+"""Start runs: a ``Plan`` says what to execute; ``job.json`` lets later commands find the run."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Start, find and end processes. All of a run's processes inherit its folder, SCALEWISE_RUN."""
+"""Start, find and end processes. Those of a run inherit SCALEWISE_RUN, which is its folder."""
 
 import json
 import os
@@ -185,7 +185,7 @@ def ask_worker(
     python: str = sys.executable,
     paths: Sequence[str] = (),
 ) -> Any:
-    """Return the parsed last line, JSON, of ``python -m scalewise.frameworks VERB ARGUMENT``.
+    """Return the last line of ``python -m scalewise.frameworks VERB ARGUMENT``, parsed as JSON.
 
     ``paths`` are added to PYTHONPATH, for a Python in which scalewise is not installed.
     """
@@ -242,7 +242,7 @@ def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[A
                     child.wait(CLEANUP_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
-            finally:  # Even if a second Ctrl-C cuts the waiting short.
+            finally:  # Kill it even if a second Ctrl-C cuts the waiting short.
                 if child.poll() is None:
                     end(ProcessFilter({RUN_VARIABLE: home}))
                     child.wait()

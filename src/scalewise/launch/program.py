@@ -79,7 +79,7 @@ class Program:
         return arguments[1:] if arguments[0] == "--no-python" else [self.interpreter, *arguments]
 
     def _filled(self, values: Mapping[str, object]) -> tuple[str, ...]:
-        """Return the complete command with its placeholders replaced; Python's path has none."""
+        """Return the complete command, its placeholders replaced except in the path of Python."""
         return tuple(
             argument if argument == self.interpreter else fill_placeholders(argument, values)
             for argument in self.arguments
@@ -121,7 +121,7 @@ def _not_found(command: str) -> SpecError:
 
 
 def _complete_command(interpreter: str, arguments: tuple[str, ...]) -> Program:
-    """Return a command that starts the ranks itself."""
+    """Return the program for a command that starts the ranks itself."""
     return Program(interpreter, arguments, _first_python_file(arguments), is_command=True)
 
 

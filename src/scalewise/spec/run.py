@@ -261,7 +261,7 @@ class RunSpec:
         self.degrees.replicas(self.topology.world)  # Refuses degrees that do not fit.
 
     def _check_training(self) -> None:
-        """Refuse a workload's run without batch or length, with two lengths or program fields."""
+        """Refuse a workload's run unless it has a batch, one length and no field of a program."""
         if self.batch is None:
             raise SpecError("a run needs a batch", hint="for example batch = 64")
         lengths = [name for name in ("epochs", "steps", "samples") if getattr(self, name)]
@@ -342,7 +342,7 @@ class RunSpec:
 
     @property
     def bubble(self) -> float | None:
-        """The theoretical share of a step in which a pipeline fills and drains; None if unused."""
+        """The share of a step in which a pipeline fills and drains, in theory; else None."""
         stages = self.degrees.pipeline
         if stages == 1 or self.batch is None:
             return None
@@ -385,7 +385,7 @@ class RunSpec:
 
     @property
     def title(self) -> str:
-        """The run's name for people."""
+        """The run's name in messages."""
         args = self.program or (self.workload or self.framework,)
         name = args[1] if args[0] == "-m" else args[0].rpartition("/")[2]
         items = [item for item in fields(self) if item.name in _TITLE_FIELDS]

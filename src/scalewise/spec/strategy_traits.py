@@ -15,7 +15,7 @@ Start = Literal["torchrun", "srun", "mpirun", "horovodrun", "plain", "node", "di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyTraits:
-    """What a strategy splits, what can start it, and how its communication is explained."""
+    """What a strategy splits, what can start it, and how messages explain its communication."""
 
     starts: tuple[Start, ...] = ("direct",)
     """What may start the strategy's processes, the default first."""

@@ -21,7 +21,7 @@ from scalewise.validate import check_positive
 def load_bill(
     study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
 ) -> Bill:
-    """Return the bill of a study's runs but ``absent``; ``again``: finished runs are due again."""
+    """Return the bill of all runs but ``absent``; ``again``: finished runs count as missing."""
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in absent]
     paid = {

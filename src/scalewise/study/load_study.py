@@ -164,7 +164,7 @@ def _ask_framework(
 
 
 def _check_registered(kind: plugins.Kind, name: str | None, framework: str) -> None:
-    """Refuse a name that a framework has not registered; without any registered, allow all."""
+    """Refuse a name that is not registered, if a framework has registered any of this kind."""
     if kind == "workloads" and plugins.is_import_path(name or "", framework):
         return
     if registered := plugins.framework_parts(kind, framework):

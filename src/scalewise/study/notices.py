@@ -17,7 +17,7 @@ from scalewise.study.jobs import load_job, trained_alone
 
 
 class Watcher(Protocol):
-    """Receives the progress of a study; each method is called when its docstring becomes true."""
+    """Receives the progress of a study; each docstring is the event that calls its method."""
 
     def begin(self, todo: int, finished: int, request: str) -> None:
         """The study begins with ``todo`` missing runs; ``request`` describes their device-hours."""
@@ -127,7 +127,7 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
 
 
 def scaling_hint(run: RunSpec) -> str:
-    """Return how a single-process program can use many ranks, then "; "; empty if unknown."""
+    """Return how a single-process program can use many ranks, ending in "; "; or empty."""
     arguments = run.program
     if run.framework == "tensorflow":
         return "make and compile its model in the scope of a tf.distribute.MirroredStrategy(); "

@@ -87,7 +87,7 @@ def run(
     if budget and not stop_rule:
         budget.check(detach=detach)
     with study_lock(folder):
-        # Runs of an earlier call may have ended during the check, which takes seconds.
+        # Runs of an earlier command may have ended during the check, which takes seconds.
         todo = _unfinished([run for run in runs if run not in absent], folder, again=again)
         request = launcher.request_summary(todo)
         _refuse_other_study(study, folder)
@@ -96,14 +96,14 @@ def run(
         for sentence in left_out_notices(absent):
             watcher.note(sentence)
         warn_other_runs(folder, runs, watcher)
-        repeat = {run for run in todo if again and not unclosed_job(folder / run.id)}
-        for run in repeat:  # Otherwise it would continue from its old checkpoints.
+        retrain = {run for run in todo if again and not unclosed_job(folder / run.id)}
+        for run in retrain:  # Otherwise it would continue from its old checkpoints.
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
         failed: dict[RunSpec, str] = {}
         for group in _groups_until_stop(todo, stop_rule, watcher):
             numbered = {run: todo.index(run) + 1 for run in group}
             failed |= execute_runs(
-                launcher, numbered, folder, watcher, repeat=repeat, detach=detach, budget=budget
+                launcher, numbered, folder, watcher, retrain=retrain, detach=detach, budget=budget
             )
             if failed or (budget and budget.refused):
                 break

@@ -53,17 +53,17 @@ def execute_runs(
     folder: Path,
     watcher: Watcher,
     *,
-    repeat: Collection[RunSpec] = (),
+    retrain: Collection[RunSpec] = (),
     detach: bool,
     budget: "StudyBudget | None" = None,
 ) -> dict[RunSpec, str]:
-    """Start runs, or adopt those that an earlier call started; return why some failed.
+    """Start runs, or adopt those that an earlier command started; return why some failed.
 
     ``todo`` maps each run to its position shown to the user. Finished runs are skipped, except
-    those in ``repeat``. After a failure a launcher that starts one run at a time starts no more;
-    a cluster's jobs continue.
+    those in ``retrain``. After a failure a launcher that starts one run at a time starts no more;
+    a cluster's jobs continue. ``detach``: return as soon as all runs are submitted.
     """
-    execution = _Execution(launcher, todo, folder, watcher, repeat, budget)
+    execution = _Execution(launcher, todo, folder, watcher, retrain, budget)
     try:
         while execution.active or execution.may_start():
             execution.start_waiting()
@@ -91,7 +91,7 @@ class _Execution:
     todo: Mapping[RunSpec, int]
     folder: Path
     watcher: Watcher
-    repeat: Collection[RunSpec]
+    retrain: Collection[RunSpec]
     budget: "StudyBudget | None"
     active: list[_ActiveRun] = field(default_factory=list)
     failed: dict[RunSpec, str] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class _Execution:
         """Adopt a run whose job is running; return whether the run is adopted or already done."""
         job = unclosed_job(self.folder / run.id)
         if job is None:
-            done = run not in self.repeat and finished(self.folder / run.id)
+            done = run not in self.retrain and finished(self.folder / run.id)
         else:
             state = self.launcher.poll(job)
             if state.phase == "running":

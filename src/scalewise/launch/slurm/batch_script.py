@@ -151,7 +151,7 @@ def _header(
     options += [f"--{name}={quote_directive(value)}" for name, value in values.items() if value]
     options += ["--exclusive"] if settings.exclusive else []
     options.append("--requeue" if request.requeue else "--no-requeue")
-    if request.gets_warning:  # Not in the first three quarters of the job's time.
+    if request.gets_warning:  # Warn at the earliest in the last quarter of the time.
         quarter = parse_time_limit(settings.time) // 4 if settings.time else math.inf
         options.append(f"--signal=B:USR1@{min(settings.warning, quarter)}")
     options += [quote_directive(option) for option in settings.sbatch]

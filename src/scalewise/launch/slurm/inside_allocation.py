@@ -1,4 +1,4 @@
-"""Run a script in the allocation, by ``salloc`` or a batch job, that this process runs in."""
+"""Run a script in the allocation of this process, which ``salloc`` or a batch job has made."""
 
 import os
 import signal

@@ -144,7 +144,7 @@ def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
 
 
 def down_nodes(nodes: str) -> list[str]:
-    """Return the names of the nodes among ``nodes``, a list of Slurm's, that are down."""
+    """Return which of a job's ``nodes``, such as ``node[01-04]``, are down."""
     options = ("--noheader", "--Node", f"--nodes={nodes}", "--format=%N")
     result = _run_command("sinfo", *options, "--states=down,fail,no_respond,unknown")
     return sorted(set(result.stdout.split()))
@@ -174,7 +174,7 @@ def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def _error_message(stderr: str) -> str:
-    """Return a Slurm command's last error message, after the last one that names a reason."""
+    """Return a command's last error line, preceded by the last line that names a reason."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     messages = [re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines]
     specific = [line for line in messages if not line.startswith("Batch job submission failed")]

@@ -143,7 +143,7 @@ class Settings:
 
     @property
     def interpreter(self) -> str:
-        """The Python of the scripts, and of ranks whose framework has no Python in ``engines``."""
+        """The Python of ranks, unless ``engines`` names another one for their framework."""
         if self.python:
             return self.python
         return "python3" if self.container or self.venv else sys.executable
