@@ -66,7 +66,8 @@ def is_loopback(address: str) -> bool:
 def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -> list[Remark]:
     """Return what is wrong with the interfaces that a variable selects."""
     usable = [interface.name for interface in interfaces if interface.usable]
-    remedy = f"unset {variable}, or set it to one of: {', '.join(usable) or 'none is usable'}"
+    choices = f", or set it to one of: {', '.join(usable)}" if usable else ""
+    remedy = f"unset {variable}{choices}"
     is_nccl = variable.startswith("NCCL")
     if is_nccl and value.startswith("^"):  # NCCL excludes the prefixes after "^".
         excluded = tuple(value[1:].split(","))

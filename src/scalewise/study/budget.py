@@ -124,7 +124,7 @@ class StudyBudget:
         if detach and (max_hours is None or bill.bought + max_hours > self.limit.hours):
             raise SpecError(
                 f"{self.limit.option} cannot be enforced on detached jobs",
-                hint=f"leave {parameter('detach')} out, or give jobs a time limit by which they "
+                hint=f"leave {parameter('detach')} out, or give jobs a time limit with which they "
                 'fit: time = "00:30:00" in [launcher]',
             )
 
