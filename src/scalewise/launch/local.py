@@ -404,11 +404,11 @@ def _hang_cause(job: Job) -> str:
     ]
     behind = ranks[progress.index(min(progress))]
     count = progress.count(min(progress))
-    several = f"all {count} ranks" if count == len(ranks) else f"{count} of {len(ranks)} ranks"
-    who = f"rank {behind.rank}" if count == 1 else several
+    slowest = f"all {count} ranks" if count == len(ranks) else f"{count} of {len(ranks)} ranks"
+    slowest = f"rank {behind.rank}" if count == 1 else slowest
     return (
-        f"no progress for {seconds_without_progress(job):.0f} s: {who} stopped {behind.position} "
-        "(stacks are in log.txt; raise [launcher] patience to wait longer)"
+        f"no progress for {seconds_without_progress(job):.0f} s: {slowest} stopped "
+        f"{behind.position} (stacks are in log.txt; raise [launcher] patience to wait longer)"
     )
 
 

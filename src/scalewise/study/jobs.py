@@ -76,8 +76,8 @@ def share_done(job: Job) -> float:
     """Return the share of its steps that a run has done; 0 while it is unknown."""
     job = with_newest_attempt(job)
     notes = read_tail(job.folder, 0, job.attempt).notes
-    steps, planned, resumed = notes.steps, notes.planned_steps, notes.resumed or 0
-    return float((resumed + steps[1]) / (resumed + planned)) if steps and planned else 0.0
+    last_range, planned, resumed = notes.steps, notes.planned_steps, notes.resumed or 0
+    return float((resumed + last_range[1]) / (resumed + planned)) if last_range and planned else 0.0
 
 
 ENDED_BY_USER = "ended by the user"
