@@ -1,5 +1,5 @@
-"""The complete time of a job, span by span. Training is predicted by its throughput; every other
-span (launch, validate, …) is fitted by seconds(N) = fixed + growing log2 N + shared / N.
+"""The complete time of a job, from launch to end: the sum of its spans. "train" is predicted from
+its throughput, any other span (launch, …) by seconds(N) = fixed + growing log2 N + shared / N.
 """
 
 import math
@@ -17,14 +17,14 @@ from scalewise.analysis.predict.laws import nonnegative_least_squares
 from scalewise.analysis.predict.series import Floats, Series, make_series
 
 MIN_START_SPREAD = 0.05
-"""Smallest relative error of the start (all spans but training), which differs between launches."""
+"""Smallest relative error of the other spans' sum, which differs between launches of one job."""
 NEGLIGIBLE_SECONDS = 1e-6  # Smaller terms are not printed.
 ZERO = Estimate(0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class SpanLaw:
-    """Seconds of one span of a job against devices."""
+    """Seconds of one span of a job, by device count, with the formula at the top of this file."""
 
     name: str
     fixed: float
@@ -46,7 +46,7 @@ class SpanLaw:
 
 @dataclass(frozen=True)
 class CompleteTime:
-    """The complete time at each requested count, and the law of every span but training."""
+    """The complete time at each requested device count, and the laws of the other spans."""
 
     times: tuple[Estimate, ...]
     span_laws: tuple[SpanLaw, ...]
@@ -61,31 +61,31 @@ class CompleteTime:
 
 
 def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | None:
-    """Return the complete time at these device counts from recorded spans; None without them."""
+    """Return the complete time at these counts; None if spans or samples are not known at two."""
     points = [point for point in curve.points if "train" in point.complete and point.time]
     samples = samples_at(points, at)
     if len({point.devices for point in points}) < 2 or samples is None:
         return None
-    result = forecast(_training_series(curve, points), at)
-    training = [samples * np.exp(log) / at for log in (result.middle, result.low, result.high)]
+    rates = forecast(_training_series(curve, points), at)
+    training = [samples * np.exp(cost) / at for cost in (rates.middle, rates.low, rates.high)]
     counts = np.array([float(point.devices) for point in points])
     spans, fit_error = _fit_spans(points, counts)
-    start_error, start = math.hypot(MIN_START_SPREAD, fit_error), _sum_seconds(spans, at)
+    other_error, other = math.hypot(MIN_START_SPREAD, fit_error), _sum_seconds(spans, at)
     times = []
-    columns = (column.tolist() for column in (*training, start, at))
-    for value, low, high, seconds, count in zip(*columns):
+    rows = zip(*(column.tolist() for column in (*training, other, at)))
+    for train, train_low, train_high, seconds, count in rows:
         doublings = max(0.0, math.log2(count / counts[-1]))
-        log_error = start_error * math.sqrt(1 + doublings)  # Grows beyond the measured counts.
-        below = math.hypot(value - low, -seconds * math.expm1(-log_error))
-        above = math.hypot(high - value, seconds * math.expm1(log_error))
-        complete = value + seconds
+        log_error = other_error * math.sqrt(1 + doublings)  # It grows beyond the measured counts.
+        below = math.hypot(train - train_low, -seconds * math.expm1(-log_error))
+        above = math.hypot(train_high - train, seconds * math.expm1(log_error))
+        complete = train + seconds
         times.append(Estimate(complete, complete - below, complete + above, len(points)))
     return CompleteTime(tuple(times), spans)
 
 
 def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
     """Return the throughput of the training span, as a series."""
-    # Reversed: of two points with as many devices, the first (fewer nodes) counts.
+    # Reversed: of two points with equal device counts the first, with fewer nodes, is used.
     rates = {
         point.devices: point.samples / point.complete["train"].value
         for point in reversed(points)
@@ -97,27 +97,27 @@ def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
 
 
 def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
-    """Return a job's samples at these device counts, if constant in total or per device."""
+    """Return a job's samples at these counts; None unless constant in total or per device."""
     samples = {point.devices: point.samples for point in points}
-    measured = {devices: float(count) for devices, count in samples.items() if count}
-    if len(measured) < len(samples) or not measured:
+    totals_by_devices = {devices: float(total) for devices, total in samples.items() if total}
+    if len(totals_by_devices) < len(samples) or not totals_by_devices:
         return None
-    counts, totals = np.array(list(measured), float), np.array(list(measured.values()))
+    totals = np.array(list(totals_by_devices.values()))
     if np.ptp(totals) <= SAME_WORK_TOLERANCE * totals.max():
         return np.asarray(totals.mean() * np.ones_like(at))
-    per_device = totals / counts
+    per_device = totals / np.array(list(totals_by_devices), float)
     if np.ptp(per_device) <= SAME_WORK_TOLERANCE * per_device.max():
         return np.asarray(per_device.mean() * at)
     return None
 
 
 def _fit_spans(points: Sequence[Point], counts: Floats) -> tuple[tuple[SpanLaw, ...], float]:
-    """Return the law of every span but training, and the relative error (90 %) of their sum."""
+    """Return the laws of all spans but training, and the 90 % relative error of their sum."""
     names = dict.fromkeys(name for point in points for name in point.complete if name != "train")
     measured = [np.array([p.complete.get(name, ZERO).value for p in points]) for name in names]
     spans = tuple(_fit_span(name, counts, seconds) for name, seconds in zip(names, measured))
     total = sum(measured, np.zeros_like(counts))
-    if len(counts) < 3 or total.min() <= 0:
+    if len(counts) < 3 or total.min() <= 0:  # Two points have no residual.
         return spans, 0.0
     error = float(np.sqrt(np.square(_sum_seconds(spans, counts) / total - 1).mean()))
     return spans, student_t_quantile(len(counts) - 2) * error
@@ -128,12 +128,12 @@ def _sum_seconds(spans: Sequence[SpanLaw], at: Floats) -> Floats:
 
 
 def _fit_span(name: str, counts: Floats, seconds: Floats) -> SpanLaw:
-    """Fit one span; its shared part needs four points."""
+    """Return the law of one span; ``shared`` is 0 with fewer than four points."""
     if seconds.max() <= 0:
         return SpanLaw(name, 0.0, 0.0, 0.0)
-    columns = np.stack([np.ones_like(counts), np.log2(counts), 1 / counts], axis=1)
+    terms = np.stack([np.ones_like(counts), np.log2(counts), 1 / counts], axis=1)
     # The fit minimises relative errors, which need a target above 0.
     target = np.maximum(seconds, 0.01 * seconds.max())
-    sizes = nonnegative_least_squares(columns if len(counts) > 3 else columns[:, :2], target)
-    fixed, growing, shared = (*map(float, sizes), 0.0)[:3]  # 0.0: shared, where it is not fitted.
+    coefficients = nonnegative_least_squares(terms if len(counts) > 3 else terms[:, :2], target)
+    fixed, growing, shared = (*map(float, coefficients), 0.0)[:3]  # 0.0 if shared is not fitted.
     return SpanLaw(name, fixed, growing, shared)

@@ -2,9 +2,9 @@
 
     log cost(N) = log cost(last) + (typical + weight · measured) · log2(N / last) + leave_node
 
-``last`` is the largest measured count, ``typical`` the loss per doubling of published curves, and
-``measured`` the curve's own, from its first to its last point, with a weight below 1.
-``leave_node`` is added where only one node was measured and N needs more.
+``last`` is the largest measured device count. ``typical`` is the loss per doubling of published
+curves. ``measured`` is this curve's loss per doubling from its first to its last point; its weight
+is below 1. ``leave_node`` is an extra loss if N needs several nodes and only one was measured.
 """
 
 import math
@@ -18,7 +18,7 @@ from scalewise.analysis.predict.series import Floats, Series
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The expected loss per doubling of one curve and its parts; losses are logarithms of cost."""
+    """The expected loss of one curve per doubling, and its parts, all as logarithms of the cost."""
 
     measured_loss: float
     typical_loss: float
@@ -30,7 +30,7 @@ class Trend:
         return self.typical_loss + self.own_weight * self.measured_loss
 
     def log_cost(self, points: Series, at: Floats) -> Floats:
-        """Return the logarithm of the cost at these device counts; constant up to the last."""
+        """Return the logarithm of the cost at these counts; constant up to the last point."""
         doublings = np.maximum(np.log2(at / points.last), 0)
         leave_node = np.where(points.leaves_node(at), self.leave_node_loss, 0.0)
         return math.log(points.cost[-1]) + self.loss * doublings + leave_node

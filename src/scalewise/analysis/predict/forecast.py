@@ -1,8 +1,9 @@
 """The default predictor: the trend and the machine models, averaged as logarithms of the cost.
 
-Their errors differ, so the mean errs less than either. The interval is the machine models' 90 %
-interval, centred on that mean, times the factor with which it covered 90 % of published points; it
-is wider where the two estimates disagree.
+The trend is a constant loss per doubling; a machine model is one random cost formula. Their errors
+partly cancel, so the mean errs less than either. The interval is the 90 % interval of the machine
+models, moved to the mean. Its width is multiplied by the factor at which such intervals contained
+90 % of published points, and is increased where the two estimates disagree.
 """
 
 import math
@@ -20,7 +21,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Logarithms of the cost (see ``series``) at each device count of ``at``."""
+    """The logarithm of the predicted cost (see ``series``) at each device count of ``at``."""
 
     points: Series
     """The measurements."""
@@ -30,13 +31,13 @@ class Forecast:
     high: Floats
     trend: Trend
     by_trend: Floats
-    """The first of the two estimates that are averaged (``empirical_prior``)."""
+    """The first of the two estimates: the trend's (``empirical_prior``)."""
     by_machines: Floats
-    """The second, by the machine models (``posterior``)."""
+    """The second of the two estimates: the machine models' (``posterior``)."""
     trend_weight: float
 
     def __str__(self) -> str:
-        """Return the formula; "models" in it stands for the machine models."""
+        """Return the formula; its factor "models" is the estimate of the machine models."""
         weight, last = self.trend_weight, f"{self.points.last:.0f}"
         trend = f"trend = {math.exp(-self.trend.loss):.3f}^log2(N/{last})"
         mean = f"trend^{weight:.2f} models^{1 - weight:.2f}"
@@ -47,7 +48,7 @@ class Forecast:
 
     @property
     def width(self) -> Floats:
-        """Width of each interval, as a logarithm."""
+        """Width of each interval: the logarithm of high / low."""
         return self.high - self.low
 
     def estimates(self) -> tuple[Estimate, ...]:
@@ -59,7 +60,7 @@ class Forecast:
         return tuple(Estimate(*numbers, count) for numbers in zip(value, low, high))
 
     def efficiencies(self, index: int) -> tuple[float, float, float]:
-        """Return cost(last) / cost at ``at[index]``: by the mean, the trend, the machine models."""
+        """Return cost(last) / cost(at[index]) by the mean, by the trend, by the machine models."""
         mean, trend, models = (
             math.exp(math.log(self.points.cost[-1]) - float(log_cost[index]))
             for log_cost in (self.middle, self.by_trend, self.by_machines)
@@ -74,19 +75,19 @@ def forecast(
     require_points(points, 2, "a prediction")
     learned = learned or load_learned()[points.kind]
     trend = expected_trend(points, learned)
-    low, middle, high = posterior_quantiles(points, at, learned, (0.05, 0.5, 0.95), seed, draws)
-    # The trend starts at the last point; up to there only the machine models are used.
-    by_trend = np.where(at > points.last, trend.log_cost(points, at), middle)
-    mean = learned.trend_weight * by_trend + (1 - learned.trend_weight) * middle
-    disagreement, factor = np.abs(by_trend - middle) / 2, learned.interval_factor
+    low, median, high = posterior_quantiles(points, at, learned, (0.05, 0.5, 0.95), seed, draws)
+    # The trend starts at the last point. Up to that point only the machine models are used.
+    by_trend = np.where(at > points.last, trend.log_cost(points, at), median)
+    mean = learned.trend_weight * by_trend + (1 - learned.trend_weight) * median
+    disagreement, factor = np.abs(by_trend - median) / 2, learned.interval_factor
     return Forecast(
         points=points,
         at=at,
         middle=mean,
-        low=mean - np.hypot(factor * (middle - low), disagreement),
-        high=mean + np.hypot(factor * (high - middle), disagreement),
+        low=mean - np.hypot(factor * (median - low), disagreement),
+        high=mean + np.hypot(factor * (high - median), disagreement),
         trend=trend,
         by_trend=by_trend,
-        by_machines=middle,
+        by_machines=median,
         trend_weight=learned.trend_weight,
     )

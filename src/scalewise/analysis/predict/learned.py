@@ -15,9 +15,9 @@ LEARNED_FILE = Path(__file__).with_name("learned.json")
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Prior of one term of a machine model. The term is present with ``probability``; its logarithm
-    is then normal with mean ``middle`` and standard deviation ``spread``. For the term ``power``,
-    an exponent that may be negative, not its logarithm but the term itself is normal.
+    """Prior of one term's coefficient in a machine model. The term is present with ``probability``.
+    The logarithm of its coefficient is normal, with mean ``middle`` and standard deviation
+    ``spread``. ``power`` differs: it is an exponent and may be negative, so it is itself normal.
     """
 
     probability: float
@@ -30,21 +30,21 @@ class Learned:
     """Parameters of the default predictor for one kind of curve."""
 
     typical_loss: float
-    """Loss per doubling that is assumed of every curve, as a logarithm of cost."""
+    """Part of the loss per doubling that is the same for every curve, as a logarithm of cost."""
     own_weight: float
     """Share of the curve's own measured loss per doubling that is added to ``typical_loss``."""
     leave_node_loss: float
     """Extra loss when going from one node to several, as a logarithm of cost."""
     priors: Mapping[str, Prior]
-    """By name of the machine model's term (``posterior.TERMS``)."""
+    """The prior of each term of a machine model; the keys are ``posterior.TERMS``."""
     noise: float
-    """Scale of measurement errors, in logarithms."""
+    """Prior scale of the error of a measured cost's logarithm."""
     drift: float
-    """Error variance that each doubling adds, as a multiple of the measurement error's variance."""
+    """Variance that each doubling adds to the error, as a multiple of the measurement error's."""
     trend_weight: float
-    """Weight of the trend in the mean; the machine models have 1 minus this."""
+    """Weight of the trend in the prediction; the machine models' weight is 1 minus it."""
     interval_factor: float
-    """Factor on the machine models' interval, so that 90 % of published points lie inside."""
+    """Multiplies the machine models' interval, so that 90 % of published points lie inside."""
 
 
 @cache

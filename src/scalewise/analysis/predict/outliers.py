@@ -1,5 +1,5 @@
-"""Find outliers: measured rows unusually far from what all other rows predict. The worst is removed
-first, and the remaining ones are then judged without it.
+"""Find outliers: measured points unusually far from what all other points predict. The worst point
+is removed; then the remaining points are compared with each other again.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ DRAWS = 2048  # Machine models per forecast.
 MIN_POINTS = 5
 """With fewer points it cannot be decided which one is the outlier."""
 MIN_ERROR = 0.15
-"""Smallest error of an outlier, as a logarithm."""
+"""Points within this error, a logarithm (about 15 %), are never outliers."""
 TIME_ERROR_RATIO = 5.0
-"""A time is an outlier if its error exceeds this multiple of the others' mean error."""
+"""A time is an outlier if it errs this many times as much as the other points on average."""
 THROUGHPUT_HALF_WIDTHS = 2.0
-"""A throughput is an outlier if it is this many half-widths of its interval off."""
+"""A throughput is an outlier if it errs by this many half-widths of its predicted interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Outlier:
     measured: float
     expected: float
     law: str = ""
-    """The formula fitted to the other points; empty for a throughput (machine models)."""
+    """The formula fitted to the other points; empty for a throughput, which is forecast instead."""
 
 
 def find_outliers(points: Series) -> list[Outlier]:
-    """Return the points that the others do not explain, the worst first."""
+    """Return the points that the other points do not predict, the worst first."""
     judge = _judge_time if points.metric == "time" else _judge_throughput
     outliers: list[Outlier] = []
     while len(points.devices) >= MIN_POINTS:
@@ -52,7 +52,7 @@ def find_outliers(points: Series) -> list[Outlier]:
 
 
 def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
-    """Compare a time with the law of the remaining points: (error over allowed error, outlier)."""
+    """Return the time's error relative to the largest allowed error, and the point as Outlier."""
     fit = complete.fit(remaining)
     devices = int(point.devices[0])
     error = abs(float(np.log(point.cost / fit.cost(point.devices))[0]))
@@ -61,7 +61,7 @@ def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
 
 
 def _judge_throughput(remaining: Series, point: Series) -> tuple[float, Outlier]:
-    """Compare a throughput with the forecast from the remaining points: the same pair."""
+    """Return the same pair for a throughput, expected by the forecast from the other points."""
     result = forecast(remaining, point.devices, draws=DRAWS)
     error = float(np.log(point.cost)[0] - result.middle[0])
     half_width = (result.high - result.middle if error > 0 else result.middle - result.low)[0]

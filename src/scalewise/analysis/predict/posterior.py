@@ -3,13 +3,13 @@
     cost(N) ∝ (1 + ring (m−1)/m + host (m−1)/d + network (k−1)/k + flat [k>1] (N−1)/N
                  + latency log2 N + growth N/last) · N^power
 
-with d devices per node, m = min(N, d) of them in one node, and k nodes: a ring inside the node,
-contention for its host, a ring across nodes (or a flat one through all devices), latency, and
-overhead that grows with every device. A machine model ("machine") is one set of these coefficients.
-Machines are drawn from the priors, each term present or absent, and weighted by how well they
-explain the measurements. Errors follow Student's t; part of an error accumulates with each doubling
-(drift), so the last point counts most. The draws are fixed (a low-discrepancy sequence): equal
-curves give equal answers; a seed shifts all of them, for tests.
+with d devices per node, m = min(N, d) used in each node, and k nodes. ``ring`` is an all-reduce
+ring inside a node, ``host`` contention for the host, ``network`` a ring across nodes, ``flat`` one
+ring through all devices, ``growth`` overhead proportional to the devices. A machine model (or
+machine) is one set of coefficients. Machines are drawn from the priors, with each term present or
+absent, and weighted by how well they explain the measurements. Errors follow Student's t. Part of
+an error adds up from doubling to doubling (drift), so the last point counts most. The draws are a
+fixed sequence, so equal curves give equal answers. Tests pass a seed to get other draws.
 """
 
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ from scalewise.analysis.predict.series import Floats, Series
 TERMS = ("ring", "host", "network", "flat", "latency", "growth", "power")
 DRAWS = 16384  # Number of machine models.
 PRIOR_FREEDOM = 2.0
-"""Degrees of freedom of the prior on the error's size."""
+"""Degrees of freedom of the prior of the error's variance."""
 
 
 @cache
 def quasi_random_points(seed: int = 0, count: int = DRAWS) -> Floats:
-    """Return points that fill the unit cube evenly, two columns per term and one for the error: the
-    R_d sequence, from the powers of the root of x^(d+1) = x + 1 (the golden ratio for d = 1).
+    """Return points that fill the unit cube evenly: the R_d sequence, built on the powers of the
+    root of x^(d+1) = x + 1 (the golden ratio for d = 1). Each term has two columns, the error one.
     """
-    size = 2 * len(TERMS) + 1
+    dimensions = 2 * len(TERMS) + 1
     root = 2.0
     for _ in range(64):  # Fixed-point iteration; it converges long before.
-        root = (1 + root) ** (1 / (size + 1))
-    shift = np.random.default_rng(seed).random(size) if seed else np.full(size, 0.5)
-    steps = np.arange(1, count + 1)[:, None] * root ** -np.arange(1.0, size + 1)
+        root = (1 + root) ** (1 / (dimensions + 1))
+    shift = np.random.default_rng(seed).random(dimensions) if seed else np.full(dimensions, 0.5)
+    steps = np.arange(1, count + 1)[:, None] * root ** -np.arange(1.0, dimensions + 1)
     return np.clip((shift + steps) % 1, 1e-6, 1 - 1e-6)  # Normal quantiles of 0 and 1 are infinite.
 
 
 def draw_machines(priors: Mapping[str, Prior], seed: int = 0, count: int = DRAWS) -> Floats:
-    """Return machine models, one per row, with a column for each term; 0 where it is absent."""
+    """Return machine models, one per row; a column is a term's coefficient, 0 if it is absent."""
     uniform = quasi_random_points(seed, count)
     machines = np.zeros((count, len(TERMS)))
     for column, name in enumerate(TERMS):
@@ -54,7 +54,7 @@ def draw_machines(priors: Mapping[str, Prior], seed: int = 0, count: int = DRAWS
 
 
 def log_shape(machines: Floats, points: Series, at: Floats) -> Floats:
-    """Return the logarithm of every machine's cost at these counts, up to a constant."""
+    """Return log cost of every machine (row) at these device counts, up to an added constant."""
     in_node, nodes = points.devices_in_node(at), points.nodes(at)
     host = (in_node - 1) / points.per_node if points.per_node else np.zeros_like(at)
     ring, network = (in_node - 1) / in_node, (nodes - 1) / nodes
@@ -66,8 +66,8 @@ def log_shape(machines: Floats, points: Series, at: Floats) -> Floats:
 def weigh_machines(
     points: Series, at: Floats, machines: Floats, noise: float, drift: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return each machine's weight, and the middle and scale of its log cost at the counts ``at``:
-    a Student's t, as the unknown constant and error size of a Gaussian are integrated out.
+    """Return each machine's weight, and the middle and scale of its log cost at the counts ``at``.
+    The log cost follows Student's t: its constant and the size of its errors are integrated out.
     """
     measured_doublings = np.log2(points.devices / points.devices[0])
     doublings = np.maximum(np.log2(at / points.devices[0]), 0)
@@ -78,10 +78,11 @@ def weigh_machines(
     residuals = np.log(points.cost) - log_shape(machines, points, points.devices)
     level = residuals @ row_sums / row_sums.sum()  # The constant, by generalised least squares.
     residuals = residuals - level[:, None]
-    squares = PRIOR_FREEDOM * noise**2 + ((residuals @ precision) * residuals).sum(axis=1)
+    squared_error = PRIOR_FREEDOM * noise**2 + ((residuals @ precision) * residuals).sum(axis=1)
     freedom = PRIOR_FREEDOM + count - 1
-    log_weights = -0.5 * freedom * np.log(squares)
+    log_weights = -0.5 * freedom * np.log(squared_error)
     weights = np.exp(log_weights - log_weights.max())
+    # Between the counts ``at`` and the measured counts; the middles are conditioned on it.
     covariance = drift * np.minimum.outer(doublings, measured_doublings)
     middles = log_shape(machines, points, at) + level[:, None]
     middles = middles + residuals @ precision @ covariance.T
@@ -90,7 +91,7 @@ def weigh_machines(
         - ((covariance @ precision) * covariance).sum(axis=1)
         + (1 - covariance @ row_sums) ** 2 / row_sums.sum()
     )  # fmt: skip
-    scales = np.sqrt(squares / freedom)[:, None] * np.sqrt(np.maximum(variance, 0))
+    scales = np.sqrt(squared_error / freedom)[:, None] * np.sqrt(np.maximum(variance, 0))
     return weights / weights.sum(), middles, scales
 
 
@@ -110,7 +111,7 @@ def posterior_quantiles(
     columns = []
     for samples in (middles + scales * error).T:
         order = np.argsort(samples)
-        ordered = weights[order]
-        cumulative = np.cumsum(ordered) - ordered / 2  # Up to the middle of each sample's weight.
+        sorted_weights = weights[order]
+        cumulative = np.cumsum(sorted_weights) - sorted_weights / 2  # To the middle of each weight.
         columns.append(np.interp(probabilities, cumulative, samples[order]))
     return np.stack(columns, axis=1)

@@ -1,4 +1,4 @@
-"""Predict larger device counts, fit textbook laws for comparison, say what to measure next."""
+"""Predict larger device counts, fit textbook laws for comparison, find what to measure next."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,10 +33,10 @@ class PredictedPoint:
     throughput: Estimate | None = None
     time: Estimate | None = None
     reach: float = 1.0
-    """The device count as a multiple of the largest measured one."""
+    """The device count divided by the largest measured device count."""
     measured: bool = False
     unknown: Unknown | None = None
-    """What the measurements cannot show about this many devices."""
+    """The property of this scale that no measurement shows: its network or its node size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +46,19 @@ class Prediction:
     curve: ScalingCurve
     points: tuple[PredictedPoint, ...]
     laws: tuple[Fit, ...]
-    """Textbook laws fitted for comparison, not used in ``points``; by metric, the closest first."""
+    """Textbook laws, for comparison only: not used in ``points``. Per metric, the closest first."""
     next: NextMeasurement | None
-    """The measurement that would narrow the interval of the largest count most."""
+    """The next measurement: the one that would most narrow the interval of the largest count."""
     outliers: tuple[Outlier, ...] = ()
-    """Measured rows that the others do not explain."""
+    """Measured points that the other points do not predict."""
     main: Series = field(repr=False)
-    """The measured throughput by device count; time, if throughput has fewer than two counts."""
+    """Measured throughput by device count; the time if throughput has fewer than two counts."""
     forecasts: tuple[Forecast, ...] = field(repr=False)
-    """By the default predictor, per metric; time is omitted if ``complete_time`` predicts it."""
+    """One per metric, by the default predictor. No time if ``complete_time`` predicts it."""
     complete_time: CompleteTime | None = field(repr=False)
     """The time from launch to end, span by span; None without spans at two device counts."""
     sentences: tuple[str, ...] = ()
-    """The arithmetic and what to measure next; written by ``report.text.prediction``."""
+    """How the estimates arise and what to measure next; set by ``report.text.prediction``."""
 
     def at(self, devices: int) -> PredictedPoint:
         """Return the prediction for this many devices."""
@@ -73,12 +73,12 @@ class Prediction:
 
     @property
     def law(self) -> str:
-        """The formula of the estimates in ``points``, in one line; not one of ``laws``."""
+        """The formulas of the estimates in ``points``, in one line; not those in ``laws``."""
         return "; ".join(map(str, filter(None, [*self.forecasts, self.complete_time])))
 
     @property
     def not_correct(self) -> tuple[str, ...]:
-        """Why the measured training is not correct, by the guards; empty if it is."""
+        """Reasons why the measured training is not correct; empty if it is correct."""
         return self.curve.not_correct
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     for index, count in enumerate(counts):
         measured_point = next((point for point in curve.points if point.devices == count), None)
         expected = {
-            metric: _keep_measured(values[index], getattr(measured_point, metric, None))
+            metric: _include_measured(values[index], getattr(measured_point, metric, None))
             for metric, values in estimates.items()
         }
         point = PredictedPoint(
@@ -136,7 +136,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
 
 
 def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Series:
-    """Return the first of throughput and time with two device counts; refuse a single count."""
+    """Return throughput if it has two device counts, else time; raise if neither has two."""
     available = [points for points in measured if points]
     # Never empty: a curve has a point, and a point has a throughput or a time.
     main = next((points for points in available if len(points.devices) > 1), available[0])
@@ -149,12 +149,12 @@ def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Seri
     return main
 
 
-def _keep_measured(predicted: Estimate, measured: Estimate | None) -> Estimate:
-    """Return the measured value, with an interval that contains measurement and prediction."""
+def _include_measured(predicted: Estimate, measured: Estimate | None) -> Estimate:
+    """Return the measured value with the smallest interval that contains both intervals."""
     if measured is None:
         return predicted
     values = (predicted.low, predicted.high, measured.value, measured.low, measured.high)
-    ends = [value for value in values if value]
+    ends = [value for value in values if value]  # A single measurement has no interval.
     return Estimate(measured.value, min(ends), max(ends), predicted.count)
 
 
@@ -168,7 +168,7 @@ def _fit_laws(points: Series) -> Sequence[Fit]:
 
 
 def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
-    """Return the counts sorted and without repeats; refuse those that cannot be predicted."""
+    """Return the counts, sorted and without repeats; raise if one of them cannot be predicted."""
     counts = list(at)
     measured = [point.devices for point in curve.points]
     largest = max(measured)

@@ -1,5 +1,5 @@
-"""How published curves continued beyond the growth (largest over smallest device count) that the
-measured curve has reached. Shown beside a prediction for comparison, not used in it.
+"""How published curves continued after the growth of the measured curve, for comparison with its
+prediction. The growth of a curve is its largest device count divided by its smallest.
 """
 
 import math
@@ -20,7 +20,7 @@ class Continuation:
     first: int
     last: int
     retained: float
-    """Mean efficiency of a doubling: 1 is twice the throughput, or half the time."""
+    """Mean efficiency retained per doubling: 1 is twice the throughput, or half the time."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,27 @@ class PublishedComparison:
     """How published curves continued, and how the measured curve is predicted to continue."""
 
     growth: float
-    """The largest measured count over the smallest."""
+    """The largest measured device count divided by the smallest."""
     curve_count: int
-    """Published curves that were searched."""
+    """Number of published curves that were searched."""
     continuations: tuple[Continuation, ...]
-    """Comparable curves that reach beyond ``growth``, the least efficient first."""
+    """Of the comparable curves that grew further than ``growth``; the least efficient first."""
     last: int
-    """The largest measured count."""
+    """The largest measured device count."""
     value: float
     """The metric measured at ``last`` devices."""
     metric: Metric
     predicted: float | None
-    """Predicted efficiency of a doubling, up to the largest predicted count."""
+    """Predicted mean efficiency per doubling, from ``last`` to the largest predicted count."""
 
     @property
     def retained(self) -> tuple[float, float, float] | None:
-        """Smallest, median and largest efficiency of a doubling."""
+        """Smallest, median and largest ``retained`` of the continuations."""
         shares = [continuation.retained for continuation in self.continuations]
         return (min(shares), median(shares), max(shares)) if shares else None
 
     def at(self, devices: int) -> tuple[float, float, float] | None:
-        """Return worst, median, best value at ``devices`` if the curve continues as they did."""
+        """Return worst, median and best value at ``devices``, as the published curves continued."""
         if self.retained is None:
             return None
         doublings = math.log2(devices / self.last)
@@ -62,10 +62,10 @@ class PublishedComparison:
 def compare_published(
     prediction: Prediction, curves: Sequence[PublishedCurve]
 ) -> PublishedComparison:
-    """Return how comparable curves continued beyond the growth of the predicted curve."""
+    """Return how comparable published curves continued after the growth of the measured curve."""
     points = prediction.main
     growth = float(points.last / points.devices[0])
-    # The same metric, and the same kind of scaling where both are known.
+    # The same metric, and not different kinds of scaling (None is unknown).
     comparable = [
         curve
         for curve in curves
@@ -94,7 +94,7 @@ def compare_published(
 
 
 def efficiency(curve: PublishedCurve) -> dict[int, float]:
-    """Return the efficiency of every point against the smallest."""
+    """Return the efficiency at every device count, relative to the smallest."""
     points = as_series(curve)
     shares = points.cost[0] / points.cost
     return {int(count): float(share) for count, share in zip(points.devices, shares)}
@@ -108,7 +108,7 @@ def as_series(curve: PublishedCurve) -> Series:
 
 
 def _continuation(curve: PublishedCurve, growth: float) -> Continuation | None:
-    """Follow a curve from ``growth`` times its smallest count on; None if it ends before."""
+    """Return the part from ``growth`` times the smallest count on; None if the curve ends there."""
     shares = efficiency(curve)
     smallest, largest = min(shares), max(shares)
     first = next((count for count in shares if smallest * growth <= count < largest), None)

@@ -1,6 +1,6 @@
-"""What laws are fitted to: cost in device-seconds, N / X per sample (from the throughput X on N
-devices) or N · T per job (from its time T). Perfect scaling is a constant cost, so one law serves
-strong and weak scaling alike.
+"""The cost in device-seconds that laws are fitted to. From a throughput X on N devices it is N / X
+per sample; from a time T it is N · T per job. Under perfect scaling the cost is constant, so the
+same law can describe strong and weak scaling.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from scalewise.errors import NotEnoughData
 Floats = NDArray[np.float64]
 Metric = Literal["throughput", "time"]
 Unknown = Literal["network", "node size"]
-"""What measurements may not show about larger device counts."""
+"""A property of larger scales that measurements of smaller ones may not show."""
 Kind = Literal["weak", "other"]
-"""Curves with similar losses: "weak" is throughput under weak scaling, "other" all others."""
+"""Class of curves with common learned parameters: throughput under weak scaling, or any other."""
 KINDS: tuple[Kind, ...] = ("weak", "other")
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One metric of a curve, as costs. Device counts increase strictly."""
+    """One metric of a curve, as costs. Device counts increase strictly. ``per_node`` is devices."""
 
     devices: Floats
     cost: Floats
@@ -39,7 +39,7 @@ class Series:
 
     @property
     def last(self) -> float:
-        """The largest number of devices that was measured."""
+        """The largest measured device count."""
         return float(self.devices[-1])
 
     @property
@@ -52,23 +52,23 @@ class Series:
         return devices / cost if self.metric == "throughput" else cost / devices
 
     def nodes(self, devices: Floats) -> Floats:
-        """Return the number of nodes for these counts; 1 where devices per node are unknown."""
+        """Return the number of nodes for these counts; 1 if the devices per node are unknown."""
         return np.ceil(devices / self.per_node) if self.per_node else np.ones_like(devices)
 
     def node_count(self, devices: int) -> int | None:
-        """Return the number of nodes for this count; None where devices per node are unknown."""
+        """Return the number of nodes for this count; None if the devices per node are unknown."""
         return -(-devices // self.per_node) if self.per_node else None
 
     def devices_in_node(self, devices: Floats) -> Floats:
-        """Return how many devices share a node; all, where devices per node are unknown."""
+        """Return the devices used per node; all devices if the devices per node are unknown."""
         return np.minimum(devices, self.per_node) if self.per_node else devices
 
     def leaves_node(self, devices: Floats) -> NDArray[np.bool_]:
-        """Return for each count whether it needs a network that was not measured."""
+        """Return for each count whether it needs several nodes while only one was measured."""
         return (self.nodes(devices) > 1) & bool(self.nodes(self.devices)[-1] == 1)
 
     def unknown(self, devices: float) -> Unknown | None:
-        """Return what the measurements cannot show about this many devices."""
+        """Return the property of this scale that no measurement shows, if there is one."""
         if self.leaves_node(np.array([devices]))[0]:
             return "network"
         return "node size" if self.per_node is None and devices > self.last else None
@@ -102,15 +102,15 @@ def make_series(
 
 
 def curve_series(curve: ScalingCurve, metric: Metric) -> Series | None:
-    """Return one metric of a curve; None if unmeasured, or for times of different amounts of work.
-    Of two topologies with as many devices, the first one, with fewer nodes, counts.
+    """Return one metric of a curve. None if it was not measured, or if it is time and the points
+    did unequal work. Of two points with equal device counts, the first (fewer nodes) is used.
     """
     samples = [point.samples for point in curve.points if point.time]
-    counts = [count for count in samples if count is not None]
-    # If no point's work is known, it is assumed to be the same.
-    same_work = not counts or (
-        len(counts) == len(samples)
-        and max(counts) - min(counts) <= SAME_WORK_TOLERANCE * max(counts)
+    sample_counts = [count for count in samples if count is not None]
+    # If the samples of no point are known, their work is assumed to be equal.
+    same_work = not sample_counts or (
+        len(sample_counts) == len(samples)
+        and max(sample_counts) - min(sample_counts) <= SAME_WORK_TOLERANCE * max(sample_counts)
     )
     if metric == "time" and not same_work:
         return None

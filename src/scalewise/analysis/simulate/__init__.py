@@ -1,15 +1,15 @@
-"""Simulate a step on machines that were not measured, from the record of a small run.
+"""Simulate a step on more devices or other links than measured, from the record of a small run.
 
 rank_work           what one rank computes, and when its gradients are ready
 network             seconds of a collective over links with a latency and a bandwidth
-sweep               collectives as doctor timed them, and the links fitted to them
-spread              how late the slowest of many ranks is
+sweep               collectives that `scalewise doctor` timed, and links fitted to them
+spread              how much step times vary, and how long the slowest of many ranks takes
 schedule            computation and communication that run concurrently
 strategy_schedules  ddp, fsdp and pipelines: what one device computes and communicates
 simulated_step      the step on any topology
-inputs              work and spread from the record of a small run
-units               parse links and sizes
-simulation          all of it as one value, compared with measurements
+inputs              rank_work and spread, read from the record of a small run
+units               parse text such as 25GB/s,20us and 100MB
+simulation          calls the modules above; simulated steps compared with measured ones
 """
 
 from scalewise.analysis.simulate.inputs import Note, SimulationInputs, concurrent_steps, load_inputs

@@ -21,7 +21,7 @@ from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 
 COMPRESSION_RATIOS = {"none": 1.0, "fp16": 0.5, "bf16": 0.5}
-"""Compressed size over fp32 gradients, where the option alone determines it."""
+"""Compressed bytes / fp32 bytes of gradients, for the methods with a fixed ratio."""
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -32,16 +32,16 @@ NoteCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An assumption in place of a missing record, or a measured scale that was not simulated."""
+    """An assumption in place of missing records, or a measured scale that was not simulated."""
 
     code: NoteCode
     values: tuple[str, ...] = ()
-    """What ``report.text.simulation`` inserts into the sentence for this code."""
+    """Texts that ``report.text.simulation`` inserts into its sentence for this code."""
 
 
 @dataclass(frozen=True)
 class SimulationInputs:
-    """What a simulation takes from a run."""
+    """What a simulation needs of a recorded run."""
 
     work: Work
     spread: Spread
@@ -49,7 +49,7 @@ class SimulationInputs:
 
 
 def load_inputs(record: RunRecord, gradients: float | None = None) -> SimulationInputs:
-    """Return a rank's mean work and the ranks' spread; ``gradients`` replaces recorded bytes."""
+    """Return a rank's mean work and the spread of ranks; ``gradients`` overrides recorded bytes."""
     window = steady_window(record)
     ledger = build_ledger(record, window.first)
     phases = [set(rank.steps.phases) for rank in record.ranks]
@@ -78,19 +78,19 @@ def load_inputs(record: RunRecord, gradients: float | None = None) -> Simulation
 
 
 def concurrent_steps(records: Sequence[RunRecord]) -> tuple[float, Spread]:
-    """Return the step seconds and the spread of concurrent runs that do not communicate. These
-    seconds over those of a run by itself are a factor of ``Machine.sharing``.
+    """Return the mean seconds of a step and the spread of runs that share a node but do not
+    communicate. The seconds divided by those of a run alone are a factor in ``Machine.sharing``.
     """
     rows = []
     for record in records:
         steps = record.ranks[0].steps
         rows.append(steps.seconds[steps.index >= steady_window(record).first])
-    # Medians: the first and last steps of a run may have had the machine to themselves.
+    # Medians: in its first and last steps a run may have had the node to itself.
     return float(np.mean([np.median(row) for row in rows])), independent_spread(rows)
 
 
 def _mean_seconds(record: RunRecord, phase: str, first: int) -> float:
-    """Return the mean seconds of a phase in the steps from ``first`` on, over all ranks."""
+    """Return the mean seconds of a phase over all ranks, in steps from index ``first`` on."""
     means = [
         float(rank.steps.phases[phase][rank.steps.index >= first].mean())
         for rank in record.ranks
@@ -102,10 +102,10 @@ def _mean_seconds(record: RunRecord, phase: str, first: int) -> float:
 def _gradient_buckets(
     record: RunRecord, gradients: float | None
 ) -> tuple[tuple[Bucket, ...], tuple[Note, ...]]:
-    """Return the buckets of a run's gradients, and notes on what was assumed for them."""
+    """Return the buckets of a run's gradients, and notes on the assumptions about them."""
     options = record.spec.options
     bucket_mb = float(options.get("bucket_mb") or BUCKET_MB)
-    # DDP has a small first bucket only where the size of the others is not set.
+    # If bucket_mb is set, DDP's first bucket has that size too; by default it is smaller.
     first_mb = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_BUCKET_MB)
     notes: tuple[Note, ...] = ()
     method = options.get("compression", "none")
@@ -129,12 +129,12 @@ def _gradient_buckets(
 
 
 def _gradient_bytes(record: RunRecord) -> float | None:
-    """Return the bytes of a rank's gradients, or else of its parameters; None if unknown."""
+    """Return the bytes of a rank's gradients: recorded, or as many as its parameters, or None."""
     notes = record.ranks[0].notes
     if notes.state_bytes and notes.state_bytes.gradients:
         return float(notes.state_bytes.gradients)
     facts = notes.facts
     width = DTYPE_BYTES.get(facts.dtype or "")
-    if width is None or facts.sharded or facts.split:  # Then a rank holds only a part.
+    if width is None or facts.sharded or facts.split:  # The rank holds a part.
         return None
     return float(width * facts.parameters) or None

@@ -1,13 +1,14 @@
 """Seconds of a collective over links with a latency α and a bandwidth B, by algorithm.
 
-N ranks, g on each of M nodes, exchange S bytes; links inside a node have α_in and B_in, links
-between nodes α_out and B_out (Hockney's model):
+N ranks, g on each of M nodes, all-reduce S bytes. Links inside a node have α_in and B_in, links
+between nodes α_out and B_out (Hockney's model). B is the smaller bandwidth of the links in use.
 
-    ring          2(N−M) α_in + 2(M−1) α_out + 2(N−1)/N S/B, B the slowest link of the ring
+    ring          2(N−M) α_in + 2(M−1) α_out + 2(N−1)/N S/B
     tree          2⌈log2 g⌉ α_in + 2⌈log2 M⌉ α_out + 2 S/B
     hierarchical  2(g−1) α_in + 2(g−1)/g S/B_in + 2(M−1) α_out + 2(M−1)/M S/B_out
 
-An all-gather and a reduce-scatter each take half of an all-reduce; for ``tree`` they use the ring.
+An all-gather or a reduce-scatter takes half the time of an all-reduce, with ``tree`` half of
+``ring``. The algorithm ``quickest`` is the fastest of the three for each size and topology.
 """
 
 import math
@@ -48,20 +49,20 @@ class Network:
     """The links of a machine, and the algorithm of its all-reduce."""
 
     inside: Link
-    """Between two devices of a node."""
+    """The link between two devices of a node."""
     between: Link | None = None
-    """From one node to another, with the bandwidth of all its adapters; None if unknown."""
+    """The link between two nodes, with the bandwidth of all adapters of a node; None if unknown."""
     algorithm: Algorithm = "ring"
     sweeps: ClassVar[tuple[()]] = ()
-    """Timed collectives: none, unlike those of ``MeasuredExchange``."""
+    """Timed collectives; always empty here, as only a ``MeasuredExchange`` has them."""
     busy_cores: ClassVar[None] = None
-    """Cores that one rank's exchange keeps busy: unknown for a link."""
+    """Cores that one rank's exchange keeps busy; unknown here, known in a ``MeasuredExchange``."""
 
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ALGORITHMS)
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return the seconds of a collective without concurrent work; 0 for one rank."""
+        """Return the seconds of a collective while nothing else runs; 0 for one rank."""
         if topology.world == 1:
             return 0.0
         if operation == "point-to-point":
@@ -96,13 +97,13 @@ class Network:
         return latency + 2 * (ranks - 1) / ranks * size / self._slowest_bandwidth(topology)
 
     def tree(self, size: float, topology: Topology) -> float:
-        """Return the seconds of a pipelined all-reduce up and down a tree."""
+        """Return the seconds of a pipelined all-reduce: up a tree of devices and down again."""
         latency = tree_depth(topology.devices) * self.inside.latency
         latency += tree_depth(topology.nodes) * self._outer_link(topology).latency
         return 2 * (latency + size / self._slowest_bandwidth(topology))
 
     def hierarchical(self, size: float, topology: Topology) -> float:
-        """Return the seconds of an all-reduce inside nodes, between nodes, inside nodes again."""
+        """Return the seconds of an all-reduce in three parts: in nodes, between nodes, in nodes."""
         devices, nodes, outer = topology.devices, topology.nodes, self._outer_link(topology)
         inside = self.inside.seconds(2 * (devices - 1) / devices * size, 2 * (devices - 1))
         return inside + outer.seconds(2 * (nodes - 1) / nodes * size, 2 * (nodes - 1))

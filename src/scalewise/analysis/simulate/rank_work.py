@@ -10,17 +10,17 @@ from scalewise.record.schema import DEVICE_PHASES
 from scalewise.validate import check_integer, check_positive
 
 FIRST_BUCKET_MB, BUCKET_MB = 1.0, 25.0
-"""MiB of DDP's first bucket and of the others, by default."""
+"""Default sizes in MiB of DDP's first bucket and of its other buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that are exchanged in one collective; with ``fsdp``, those of one block."""
+    """Gradients that are exchanged in one collective; under FSDP, the gradients of one block."""
 
     size: float
     """Bytes."""
     ready: float
-    """Share of the backward pass after which they are ready."""
+    """Share (0 to 1) of the backward pass after which the gradients are ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +28,17 @@ class Work:
     """Seconds of one rank's step without waiting for other ranks."""
 
     forward: float
-    """Of one micro-step."""
+    """Seconds of one micro-step."""
     backward: float
-    """Of one micro-step."""
+    """Seconds of one micro-step."""
     buckets: tuple[Bucket, ...] = ()
-    """In the order in which they are ready."""
+    """Gradient buckets, in the order in which they are ready."""
     optimizer: float = 0.0
     input: float = 0.0
-    """Waiting for data."""
+    """Seconds of waiting for data."""
     other: float = 0.0
     accumulate: int = 1
-    """Micro-steps per step; gradients are exchanged in the last."""
+    """Micro-steps per step. Gradients are exchanged in the last micro-step."""
     samples: float | None = None
     """Samples per rank and step."""
 
@@ -57,7 +57,7 @@ class Work:
         if self.samples is not None:
             check_positive("samples", self.samples, example=32)
         shares = [0.0, *(bucket.ready for bucket in self.buckets), 1.0]
-        if any(not later >= earlier for earlier, later in pairwise(shares)):  # NaN is refused too.
+        if any(not later >= earlier for earlier, later in pairwise(shares)):  # `not >=`: NaN fails.
             raise SpecError(
                 f"buckets must be ready in order, from 0 to 1 of the backward, got {shares[1:-1]}",
                 hint="give them in the order in which they are exchanged",
@@ -72,7 +72,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole step."""
+        """Seconds of the step: computation, waiting for data, other."""
         return self.compute_seconds + self.input + self.other
 
     @property
@@ -81,14 +81,14 @@ class Work:
         return sum(bucket.size for bucket in self.buckets)
 
     def scaled(self, factor: float) -> "Work":
-        """Return the same work on a device that takes ``factor`` times as long."""
+        """Return the work with every phase taking ``factor`` times as long."""
         return replace(self, **{name: factor * getattr(self, name) for name in DEVICE_PHASES})
 
 
 def make_buckets(
     gradients: Iterable[Bucket], first_mb: float = FIRST_BUCKET_MB, bucket_mb: float = BUCKET_MB
 ) -> tuple[Bucket, ...]:
-    """Collect gradients into buckets as DDP does: a bucket is closed when it reaches its size.
+    """Collect gradients into buckets as DDP does: a bucket ends when it reaches its limit.
 
     >>> make_buckets([Bucket(2**20, 0.1), Bucket(2**20, 0.5), Bucket(2**20, 1.0)])
     (Bucket(size=1048576.0, ready=0.1), Bucket(size=2097152.0, ready=1.0))
@@ -106,16 +106,16 @@ def make_buckets(
 def even_buckets(
     size: float, limits_mb: Sequence[float] = (FIRST_BUCKET_MB, BUCKET_MB)
 ) -> tuple[Bucket, ...]:
-    """Split ``size`` bytes of gradients, ready at an even pace, into buckets of at most
-    ``limits_mb`` MiB (the first bucket, the others).
+    """Split ``size`` bytes of gradients, which are ready at an even pace, into buckets.
+    ``limits_mb`` are the largest sizes, in MiB, of the first bucket and of the other buckets.
 
     >>> even_buckets(2**20)
     (Bucket(size=1048576.0, ready=1.0),)
     """
     buckets: list[Bucket] = []
-    done, limit_mb = 0.0, limits_mb[0]
-    while size - done > 0:
-        piece = min(limit_mb * 2**20, size - done)
-        done, limit_mb = done + piece, limits_mb[-1]
-        buckets.append(Bucket(piece, min(1.0, done / size)))
+    total, limit_mb = 0.0, limits_mb[0]
+    while size - total > 0:
+        bucket_size = min(limit_mb * 2**20, size - total)
+        total, limit_mb = total + bucket_size, limits_mb[-1]
+        buckets.append(Bucket(bucket_size, min(1.0, total / size)))
     return tuple(buckets)

@@ -1,5 +1,5 @@
-"""Two queues that run concurrently: what a device computes, and what it communicates. A task may
-wait for tasks of the other queue: an exchange starts after its gradients are computed.
+"""Two queues of a device's tasks that run concurrently: computation and exchange (communication). A
+task may wait for tasks of the other queue: gradients are exchanged after they are computed.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from scalewise.errors import SpecError
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of one queue."""
+    """A task of the computation or of the exchange queue."""
 
     seconds: float
     after: int = 0
-    """The first ``after`` tasks of the other queue must be done before this one starts."""
+    """How many tasks of the other queue, from its first, must be done before this task starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """How many times as long computation and exchange take while both run."""
+    """How many times as long computation and exchange take while both run on a device."""
 
     compute: float = 1.0
     exchange: float = 1.0
@@ -30,17 +30,17 @@ class Contention:
             if not 1 <= value < float("inf"):
                 raise SpecError(
                     f"contention must be 1 or more, got {name} = {value!r}",
-                    hint="give how many times longer it takes, from 1",
+                    hint="1 is not slowed, 1.5 takes 1.5 times as long",
                 )
 
     def at(self, devices: int) -> "Contention":
-        """Return the contention on a node with ``devices`` ranks: the same for any number."""
+        """Return itself, whatever the number of ranks on the node; see ``Cores.at``."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Contention for the cores of a node between its ranks' computation and their exchange."""
+    """A node whose cores are shared by its ranks' computation and exchange (one core computes)."""
 
     count: int
     busy_cores: float
@@ -60,7 +60,7 @@ class Cores:
         >>> Cores(count=16, busy_cores=0.5).at(16), Cores(count=16, busy_cores=0.5).at(8)
         (Contention(compute=1.5, exchange=1.5), Contention(compute=1.0, exchange=1.0))
         """
-        # With fewer cores than ranks, computation is slow without an exchange too: not counted.
+        # With fewer cores than ranks, the slow-down that exists without exchange is not counted.
         factor = max(1.0, devices * (1 + self.busy_cores) / max(self.count, devices))
         return Contention(factor, factor)
 
@@ -75,41 +75,41 @@ class Timeline:
 
     @property
     def exposed(self) -> float:
-        """Seconds without computation: communication that is not hidden."""
+        """Seconds of communication that is not hidden, because nothing is computed meanwhile."""
         return self.seconds - self.compute_seconds
 
 
 def run_queues(
     compute: Sequence[Task], exchange: Sequence[Task], contention: Contention | None = None
 ) -> Timeline:
-    """Run both queues, each task as soon as it may start.
+    """Return the timeline of both queues if each task starts as soon as it may.
 
     >>> run_queues([Task(3.0), Task(1.0, after=1)], [Task(2.0, after=1)]).exposed
     2.0
     """
     contention = contention or Contention()
     queues, slowdown = (compute, exchange), (contention.compute, contention.exchange)
-    done = [0, 0]  # Of computation and of exchange, as are all pairs below.
-    remaining = [queue[0].seconds if queue else 0.0 for queue in queues]
+    done = [0, 0]  # Tasks done of each queue. All lists below: [computation, exchange].
+    remaining = [queue[0].seconds if queue else 0.0 for queue in queues]  # Of the current task.
     total, busy = 0.0, [0.0, 0.0]
     while done != [len(queue) for queue in queues]:
         active = [
-            side
-            for side, queue in enumerate(queues)
-            if done[side] < len(queue) and queue[done[side]].after <= done[1 - side]
+            index
+            for index, queue in enumerate(queues)
+            if done[index] < len(queue) and queue[done[index]].after <= done[1 - index]
         ]
         if not active:
             raise SpecError(f"both queues wait for each other after {done[0]} and {done[1]} tasks")
-        factors = {side: slowdown[side] if len(active) > 1 else 1.0 for side in active}
-        # Advance to the end of the task that ends first: contention changes only there.
-        ends = {side: remaining[side] * factors[side] for side in active}
-        span = min(ends.values())
-        total += span
-        for side in active:
-            busy[side] += span
-            remaining[side] -= span / factors[side]
-            if ends[side] <= span:
-                done[side] += 1
-                queue = queues[side]
-                remaining[side] = queue[done[side]].seconds if done[side] < len(queue) else 0.0
+        factors = {index: slowdown[index] if len(active) > 1 else 1.0 for index in active}
+        # Advance to the end of the task that ends first: contention cannot change before it.
+        ends = {index: remaining[index] * factors[index] for index in active}
+        elapsed = min(ends.values())
+        total += elapsed
+        for index in active:
+            busy[index] += elapsed
+            remaining[index] -= elapsed / factors[index]
+            if ends[index] <= elapsed:
+                done[index] += 1
+                queue = queues[index]
+                remaining[index] = queue[done[index]].seconds if done[index] < len(queue) else 0.0
     return Timeline(total, busy[0], busy[1])

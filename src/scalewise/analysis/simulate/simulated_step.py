@@ -1,7 +1,7 @@
 """One step on any number of devices, from the work of one device and its communication.
 
-All devices do the same work, so two are simulated: a mean one, and the slowest, for which all wait.
-The slowest is assumed to be late by the same factor in every part of the step.
+All devices do the same work, so only two are simulated: one of mean speed, and the slowest, for
+which the others wait. The slowest is assumed to be slower by the same factor in the whole step.
 """
 
 import math
@@ -20,9 +20,9 @@ from scalewise.record.schema import DEVICE_PHASES
 from scalewise.spec import Topology
 
 PHASES = (*DEVICE_PHASES, "sharing", "balance", "contention", "bubble", "exchange")
-"""Parts of a step: what a device does by itself, then what other devices add. Sharing: slower by
-shared memory; balance: waiting for the slowest; contention: slower computation during an exchange;
-bubble: idle pipeline stages; exchange: communication that is not hidden.
+"""Parts of a step: first those of a device alone, then the time that other devices add to them.
+sharing: devices of a node share its memory; balance: waiting for the slowest; contention: slower
+computation during an exchange; bubble: idle pipeline stages; exchange: communication not hidden.
 """
 
 
@@ -33,10 +33,10 @@ class Machine:
     exchange: Exchange
     spread: Spread = field(default_factory=Spread)
     contention: Contention | Cores = field(default_factory=Contention)
-    """Between computation and exchange on one device."""
+    """Between the computation and the exchange of a device, or of all devices of a node."""
     sharing: Mapping[int, float] = field(default_factory=dict)
-    """By number of devices in a node, which share its memory: how many times as long a step without
-    exchange takes as on one. Interpolated between counts, constant beyond the last.
+    """How many times as long a step without exchange takes if a node's memory is shared by this
+    many devices (the key). Interpolated between the keys, constant beyond the largest.
     """
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Machine:
                 )
 
     def sharing_factor(self, devices: int) -> float:
-        """Return how many times as long a step takes on a node with this many devices."""
+        """Return how many times as long a step takes if this many devices share a node."""
         if not self.sharing:
             return 1.0
         counts, factors = zip(*sorted({1: 1.0, **self.sharing}.items()))
@@ -58,12 +58,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Up to where the effect of other devices was measured."""
+    """The scales at which effects of other devices were measured; beyond them they are modelled."""
 
     timed: tuple[Topology, ...]
-    """Topologies on which communication was timed; none if links were given instead."""
+    """Topologies on which communication was timed; empty if the user gave links instead."""
     shared_devices: int
-    """The most devices per node whose ``Machine.sharing`` was measured; 0 if it is unknown."""
+    """The largest key of ``Machine.sharing``; 0 if the effect of sharing is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class SimulatedStep:
 
     topology: Topology
     step: float
-    """Seconds."""
+    """Seconds of the step."""
     throughput: float | None
     """Samples per second of all devices."""
     phases: Mapping[str, float]
@@ -83,14 +83,14 @@ class SimulatedStep:
 
     @property
     def exposed(self) -> float:
-        """Seconds of communication that computation does not hide, without the bubble."""
+        """Seconds of communication not hidden by computation. The bubble is not included."""
         return self.phases["exchange"]
 
 
 def simulate(
     work: Work, topologies: Iterable[Topology], machine: Machine, strategy: Strategy | None = None
 ) -> tuple[SimulatedStep, ...]:
-    """Return a step of ``work`` per device on each topology; the default strategy is ddp."""
+    """Return a step on each topology. ``work`` is a whole model's; the default strategy is ddp."""
     strategy = strategy or Ddp()
     timed = tuple(sweep.topology for sweep in machine.exchange.sweeps)
     reach = Reach(timed, max(machine.sharing, default=0))
@@ -98,11 +98,12 @@ def simulate(
     for topology in topologies:
         part = strategy.part(work, topology)
         sharing = machine.sharing_factor(topology.devices)
-        lateness = machine.spread.slowest(topology.world)
-        mean, bubble = _run(part.scaled(sharing), topology, machine, strategy)
-        slowest, slowest_bubble = _run(part.scaled(sharing * lateness), topology, machine, strategy)
-        not_queued = part.input + part.other  # Seconds outside of both queues.
-        step = slowest.seconds + slowest_bubble + sharing * lateness * not_queued
+        slowness = machine.spread.slowest(topology.world)
+        mean, bubble = _run_step(part.scaled(sharing), topology, machine, strategy)
+        slow_part = part.scaled(sharing * slowness)
+        slowest, slowest_bubble = _run_step(slow_part, topology, machine, strategy)
+        not_queued = part.input + part.other  # Neither queue contains these seconds.
+        step = slowest.seconds + slowest_bubble + sharing * slowness * not_queued
         samples = work.samples and work.samples * strategy.replicas(topology)
         simulated = SimulatedStep(
             topology=topology,
@@ -127,10 +128,10 @@ def simulate(
     return tuple(steps)
 
 
-def _run(
+def _run_step(
     part: Work, topology: Topology, machine: Machine, strategy: Strategy
 ) -> tuple[Timeline, float]:
-    """Return the timeline of a step, and the seconds of its bubble."""
+    """Return the timeline of a step of one device, and the seconds of its pipeline bubble."""
     queues = strategy.queues(part, machine.exchange, topology)
     contention = machine.contention.at(topology.devices)
     return run_queues(queues.compute, queues.exchange, contention), queues.bubble

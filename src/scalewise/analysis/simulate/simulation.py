@@ -1,7 +1,7 @@
-"""Simulate a step on many devices, from the record of a run on few and the speed of links.
+"""Simulate a step on many devices, from the record of a run on few devices and the speed of links.
 
-There is no interval. Instead, each larger measured scale (topology) is simulated too: its measured
-over its simulated step time is ``Check.factor``.
+There is no interval. Instead, each larger topology that was measured is simulated too.
+``Check.factor`` is its measured step time divided by its simulated step time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,10 +48,10 @@ class Simulation:
     origin: Topology
     """The topology of the recorded run that is the input of the simulation."""
     run: str
-    """The id of that run."""
+    """The id of this recorded run."""
     work: Work
     spread: Spread
-    """How much that run's step times vary; ranks are assumed to vary as much."""
+    """How much the recorded step times vary; all simulated ranks are assumed to vary as much."""
     strategy: str
     network: Network
     per_node: int | None
@@ -59,20 +59,20 @@ class Simulation:
     """The step on one device, which has efficiency 1."""
     points: tuple[SimulatedStep, ...]
     checks: tuple[Check, ...] = ()
-    """Measured scales beside their simulations, from few devices to many."""
+    """Measured topologies compared with their simulations, from few devices to many."""
     notes: tuple[Note, ...] = ()
 
     def efficiency(self, point: SimulatedStep) -> float:
-        """Return the step time of one device over that of ``point``, at equal batch per device."""
+        """Return the step time of one device / that of ``point``; the batch per device is equal."""
         return self.one_device_step.step / point.step
 
     @property
     def factor(self) -> float | None:
-        """How many times as long a step took as simulated, at the largest measured scale."""
+        """``Check.factor`` of the largest measured topology; None without one."""
         return self.checks[-1].factor if self.checks else None
 
     def corrected_throughput(self, point: SimulatedStep) -> float | None:
-        """Return the throughput divided by ``factor``; None up to the largest measured scale."""
+        """Return the throughput / ``factor``; None if ``point`` is not beyond the largest check."""
         if not self.checks or point.throughput is None:
             return None
         largest = self.checks[-1]
@@ -88,8 +88,8 @@ def make_exchange(
     per_node: int | None = None,
     algorithm: str | None = None,
 ) -> Exchange:
-    """Return how devices exchange data: from sweeps (timed collectives), given links, or both.
-    The default algorithm is a ring for gloo, else the quickest of all.
+    """Return the model of communication, made from sweeps (timed collectives), links, or both.
+    The default algorithm is ``ring`` for the backend gloo, else ``quickest``.
     """
     if algorithm is not None:
         check_choice("algorithm", algorithm, ALGORITHMS)
@@ -97,7 +97,7 @@ def make_exchange(
     chosen = cast(Algorithm, algorithm or default)
     if sweeps:
         return fit_exchange(sweeps, chosen, inside=inside, between=between)
-    nearest = inside or between  # Nodes of one device have no link inside.
+    nearest = inside or between  # With one device per node there is no link inside.
     if nearest is None:
         raise SpecError(
             "a simulation needs the links between devices",
@@ -122,8 +122,9 @@ def simulate_curve(
     per_node: int | None = None,
     gradients: float | None = None,
 ) -> Simulation:
-    """Simulate a step on each number of devices in ``at``, from the smallest run (the median of its
-    repeats). ``per_node``: devices per node; ``gradients``: their bytes, where not recorded.
+    """Simulate a step on each number of devices in ``at``, from the run on the fewest devices (of
+    repeats, the one with the median step time). ``per_node`` is the number of devices per node;
+    ``gradients`` the bytes of a device's gradients, which override recorded bytes.
     """
     if curve.scaling == "strong":
         raise SpecError(
@@ -131,12 +132,12 @@ def simulate_curve(
             hint="predict from the curve, or measure a study that keeps the batch per device of "
             "the large count",
         )
-    fewest = min(record.spec.topology.world for record in records)
-    repeats = [record for record in records if record.spec.topology.world == fewest]
+    fewest_devices = min(record.spec.topology.world for record in records)
+    repeats = [record for record in records if record.spec.topology.world == fewest_devices]
     repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     record = repeats[(len(repeats) - 1) // 2]
     spec = record.spec
-    # traits.degree is the name of a split; degrees.degree is the number of devices per model.
+    # traits.degree names the strategy's split of a model; degrees.degree is devices per model.
     if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
         raise SpecError(
             f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
@@ -175,7 +176,7 @@ def simulate_curve(
 
 
 def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:
-    """Return what the ranks run on; on CPUs, an exchange takes cores from the computation."""
+    """Return the simulated machine; on CPUs, exchange and computation compete for cores."""
     framework = record.environment.get("engine") or {}
     cores, busy_cores = record.environment.get("cores"), exchange.busy_cores
     uses_one_core = framework.get("devices") == ["cpu"] and framework.get("threads") == 1
@@ -186,11 +187,11 @@ def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:
 
 
 def _topology(count: int, per_node: int | None, sweeps: Sequence[Sweep]) -> Topology:
-    """Return the topology of ``count`` devices: inside one node, or in nodes that are all full."""
+    """Return the topology of ``count`` devices: one node, or several nodes that are all full."""
     check_integer("a number of devices", count, minimum=1)
-    one_node = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes == 1]
-    inside = max(one_node, default=1) if per_node is None else per_node
-    if count <= inside:
+    swept = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes == 1]
+    max_one_node = max(swept, default=1) if per_node is None else per_node
+    if count <= max_one_node:
         return Topology(1, count)
     if per_node is None:
         raise SpecError(
@@ -213,7 +214,7 @@ def _check_measured(
     machine: Machine,
     strategy: Strategy,
 ) -> tuple[tuple[Check, ...], tuple[Note, ...]]:
-    """Return each measured topology beside its simulation; a note for those not simulated."""
+    """Return a check of each measured topology; a note for each that cannot be simulated."""
     checks, skipped = [], []
     measured = {record.spec.topology for record in records if record.spec.topology.world > 1}
     rates = {(point.nodes, point.devices): point.throughput for point in curve.points}

@@ -12,12 +12,12 @@ from scalewise.errors import SpecError
 BLOCK_STEPS = 20
 """Steps over which the speed of a machine is assumed constant."""
 MIN_RATIO = 0.01
-"""Lower limit of a step's time over the mean: it must stay above 0."""
+"""Smallest ratio of a step's time to the mean; the correction below could make it negative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The variation of step times, as measured times of single steps over their mean."""
+    """The variation of step times: ``ratios`` of measured step times to their mean."""
 
     ratios: tuple[float, ...] = (1.0,)
 
@@ -35,14 +35,14 @@ class Spread:
         (1.5, 1.75)
         """
         ordered = np.sort(self.ratios)
-        # The probability that all draws are among the k smallest, for k = 0 … n.
+        # The probability that all draws are among the k smallest ratios, for k = 0 … their number.
         cumulative = (np.arange(len(ordered) + 1) / len(ordered)) ** ranks
         return float(ordered @ np.diff(cumulative))
 
 
 def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
-    """Return the spread of ranks (rows) whose steps (columns) are synchronised: ratios to the mean
-    of each step, corrected by √(n / (n − 1)) as in a sample standard deviation.
+    """Return the spread of n ranks (rows) whose steps (columns) are synchronised. Ratios are to the
+    mean of each step. Deviations are corrected by √(n / (n − 1)), as in a sample deviation.
     """
     ranks = len(seconds)
     deviations = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
@@ -50,8 +50,8 @@ def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
 
 
 def independent_spread(rows: Sequence[NDArray[np.float64]]) -> Spread:
-    """Return the spread of ranks that did not wait for each other: ratios to the mean of a block of
-    steps, as a machine's speed drifts, times the ratio of the rank's mean to that of all ranks.
+    """Return the spread of ranks that did not wait for each other. A step's ratio is to the mean of
+    its block of steps, as a machine's speed drifts, times rank's mean / mean of all ranks.
     """
     total_mean = float(np.mean([row.mean() for row in rows]))
     ratios: list[float] = []

@@ -1,5 +1,5 @@
-"""Parallel strategies as two queues of tasks, what a device computes and what it communicates; one
-device stands for all. ``StrategyTraits.simulated`` selects the class of a strategy.
+"""Parallel strategies as two queues of a device's tasks: computation and communication. All devices
+do the same. ``StrategyTraits.simulated`` selects the class of a strategy.
 """
 
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from scalewise.validate import check_integer
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What a device computes and communicates in a step, each in order of execution."""
+    """Tasks of computation and of communication of a device in one step, in order of execution."""
 
     compute: list[Task]
     exchange: list[Task]
     bubble: float = 0.0
-    """Additional seconds in which a stage waits for other stages."""
+    """Seconds in addition to both queues, in which a pipeline stage waits for other stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Ddp:
         return topology.world
 
     def part(self, work: Work, topology: Topology) -> Work:
-        """Return one device's part of ``work``, which is that of a whole model."""
+        """Return the part that one device does of ``work``, the work of a whole model."""
         return work
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        """Return the tasks of a step of a device with this part."""
+        """Return the tasks in one step of a device that does this part."""
         return _all_reduce_queues(part, part.backward, exchange, topology)
 
 
 @dataclass(frozen=True, slots=True)
 class Fsdp:
-    """The model is sharded: each block is gathered while the one before it is computed, and its
-    gradients are reduce-scattered. Its shares of forward and backward are assumed equal.
+    """The model is sharded: each block is gathered while the block before it is computed, and its
+    gradients are reduce-scattered. Its share of the forward is assumed to be that of the backward.
     """
 
     name: ClassVar[str] = "fsdp"
@@ -75,8 +75,8 @@ class Fsdp:
             scatters: list[Task] = []
             for size, share in blocks:
                 gather_and_compute(size, share * part.backward)
-                # The gather of this block is queued before the scatter of the previous one, which
-                # must wait until that block is computed.
+                # The previous block's scatter is queued only now, after the gather of this block:
+                # queued earlier, it would delay that gather until the previous block is computed.
                 exchanges += scatters
                 scatter = Task(exchange.seconds("reduce-scatter", size, topology), len(compute))
                 scatters = [scatter] if micro_step == part.accumulate - 1 else []
@@ -89,9 +89,9 @@ class Fsdp:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages of a model in sequence; the bubble is (p − 1)/(v m + p − 1) of the step, with p
-    stages, m micro-batches and v rounds. Stages are assumed to take equally long, and the transfer
-    between them to be hidden except while the pipeline fills and drains.
+    """Stages of a model in sequence. The bubble is (p − 1)/(v m + p − 1) of the step, with p
+    stages, m micro-batches and v rounds. Stages are assumed to take equally long. Transfers between them
+    are assumed to be hidden, except while the pipeline fills and drains.
     """
 
     name: ClassVar[str] = "pipeline"
@@ -99,7 +99,7 @@ class Pipeline:
     pipeline_micro_batches: int = 1
     rounds: int = 1
     activation_bytes: float = 0.0
-    """Bytes that a stage sends to the next for one micro-batch."""
+    """Bytes that a stage sends to the next stage for one micro-batch."""
 
     def __post_init__(self) -> None:
         for name in ("stages", "pipeline_micro_batches", "rounds"):
@@ -132,7 +132,8 @@ class Pipeline:
         queues = _all_reduce_queues(part, last_backward, exchange, replica_topology)
         micro_batch = (part.forward + part.backward) / self.pipeline_micro_batches
         bubble = (self.stages - 1) * micro_batch / self.rounds
-        # One micro-batch passes through all stages and back; successive stages fill a node first.
+        # Filling and draining: one micro-batch goes through all stages and back. Successive stages
+        # are on one node as far as it has devices.
         nodes, size = -(-self.stages // topology.devices), self.activation_bytes
         transfers = (self.stages - nodes) * exchange.seconds("point-to-point", size, Topology(1, 2))
         if nodes > 1:
@@ -144,7 +145,7 @@ Strategy = Ddp | Fsdp | Pipeline
 
 
 def strategy_from_spec(spec: RunSpec) -> Strategy:
-    """Return the simulated strategy of a run; refuse what cannot be simulated."""
+    """Return the simulated strategy of a run; raise if it cannot be simulated."""
     simulated, degrees = spec.traits.simulated, spec.degrees
     if simulated and degrees.tensor == 1:
         if degrees.pipeline == 1:
@@ -153,16 +154,16 @@ def strategy_from_spec(spec: RunSpec) -> Strategy:
             return Pipeline(degrees.pipeline, spec.pipeline_micro_batches, spec.rounds)
     raise SpecError(
         f"{spec.strategy} with {degrees} cannot be simulated",
-        hint="ddp, fsdp and pipelines of replicas can",
+        hint="ddp, fsdp and pipelines without sharding can be simulated",
     )
 
 
 def _all_reduce_queues(
     part: Work, backward: float, exchange: Exchange, topology: Topology
 ) -> Queues:
-    """Return a step that exchanges each bucket as it is ready, in the last ``backward`` seconds."""
+    """Return a step whose last ``backward`` seconds exchange each bucket as soon as it is ready."""
     before_exchange = part.accumulate * (part.forward + part.backward) - backward
-    exchanges = [
+    exchanges = [  # A bucket waits for the first task below and for its own share of the backward.
         Task(exchange.seconds("all-reduce", bucket.size, topology), after=computed)
         for computed, bucket in enumerate(part.buckets, start=2)
     ]
@@ -172,6 +173,6 @@ def _all_reduce_queues(
 
 
 def _backward_shares(part: Work) -> list[float]:
-    """Return the share of the backward that each bucket takes; last, what remains after them."""
+    """Return the share of the backward that each bucket takes, and finally the remaining share."""
     ready = (0.0, *(bucket.ready for bucket in part.buckets), 1.0)
     return [later - earlier for earlier, later in pairwise(ready)]

@@ -1,5 +1,5 @@
-"""Sweeps: collectives of many sizes, timed by ``scalewise doctor``. A timed topology uses its own;
-other topologies use links fitted to the sweeps.
+"""A sweep has the times of collectives of many sizes on one topology, as ``scalewise doctor`` wrote
+them. On that topology these times are used; on others, links that are fitted to the sweeps.
 """
 
 import math
@@ -15,10 +15,10 @@ from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import Topology
 
 MIN_LARGE_BYTES = 2**16
-"""Messages from here on are limited by bandwidth rather than latency."""
+"""Messages of at least this size are limited by bandwidth rather than latency."""
 SWEEP_HINT = "make one with `scalewise doctor --collectives`"
 Points = tuple[tuple[float, float], ...]
-"""Bytes and seconds, from small to large."""
+"""Pairs of bytes and seconds, from small to large."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Sweep:
 
     topology: Topology
     points: Mapping[str, Points]
-    """By operation."""
+    """Timed sizes of each operation."""
     busy_cores: float | None = None
     """Cores that one rank keeps busy while it all-reduces large messages."""
     backend: str | None = None
 
     def seconds(self, operation: Operation, size: float) -> float | None:
-        """Return the seconds of ``size`` bytes, interpolated; smaller sizes take as long as the
-        smallest timed, larger have the bandwidth of the largest. None if it was not timed.
+        """Return the interpolated seconds of ``size`` bytes; None if the operation was not timed. A
+        size below the smallest takes as long as it; above the largest, bandwidth is constant.
         """
         points = self.points.get(operation)
         if not points:
@@ -55,7 +55,7 @@ def parse_sweep(stored: Mapping[str, Any]) -> Sweep:
         hosts, ranks_per_node = len(stored["hosts"]), int(stored["ranks_per_node"])
         ranks, rows = int(stored["ranks"]), list(stored["rows"])
         points = _sweep_points(rows)
-        busy_cores = [  # Seconds of processor time per second.
+        busy_cores = [  # Processor seconds per second of wall time.
             row["processor"] / row["seconds"]["value"]
             for row in rows
             if row["operation"] == "all-reduce"
@@ -65,19 +65,19 @@ def parse_sweep(stored: Mapping[str, Any]) -> Sweep:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise SpecError(f"this is no sweep of collectives: {problem}", hint=SWEEP_HINT) from error
-    # Containers on one host may share its name, so that there are more nodes than names.
+    # Containers (each a node) on one host may have the same host name.
     nodes = max(hosts, ranks // max(1, ranks_per_node))
     if ranks < 2 or nodes * ranks_per_node != ranks:
         raise SpecError(
             f"{ranks} ranks do not fill {nodes} nodes with {ranks_per_node} each",
-            hint="sweep with as many ranks on every node",
+            hint="run the sweep with the same number of ranks on every node",
         )
     topology, cores = Topology(nodes, ranks_per_node), median(busy_cores) if busy_cores else None
     return Sweep(topology, points, cores, stored.get("backend"))
 
 
 def _sweep_points(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """Return bytes and seconds by operation; raise ValueError where one is not above 0."""
+    """Return bytes and seconds by operation; raise ValueError if a number is not above 0."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         size, seconds = float(row["bytes"]), float(row["seconds"]["value"])
@@ -96,9 +96,9 @@ class FittedLink:
 
 
 def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
-    """Fit a link to a sweep's all-reduce, assumed to be a ring: seconds = 2(n−1) latency + 2(n−1)/n
-    bytes / bandwidth, by least squares of the relative error. Over several nodes it is the link
-    between them; the latency of the hops ``inside`` nodes is subtracted if that link is known.
+    """Fit a link to a sweep's all-reduce, assumed to be a ring of n ranks: seconds = 2(n−1) latency
+    + 2(n−1)/n bytes / bandwidth, by least squares of the relative error. If the sweep has several
+    nodes, the link is between nodes; the latency of hops over the link ``inside`` is subtracted.
     """
     points = sweep.points.get("all-reduce", ())
     if len({size for size, _ in points}) < 2:
@@ -127,7 +127,7 @@ def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
 
 @dataclass(frozen=True)
 class MeasuredExchange:
-    """Sweeps for the topologies that were timed, and a network for all others."""
+    """Sweeps for the topologies that were timed, and a network for all other topologies."""
 
     sweeps: tuple[Sweep, ...]
     network: Network
@@ -158,7 +158,9 @@ def fit_exchange(
     inside: Link | None = None,
     between: Link | None = None,
 ) -> MeasuredExchange:
-    """Return sweeps and links; a link not given is fitted to the largest sweep of its kind."""
+    """Return sweeps with a network. A link that is not given is fitted to the largest sweep: inside
+    to the sweeps of one node, between to the sweeps of several.
+    """
     if not sweeps:
         raise NotEnoughData("no collectives were timed", hint=SWEEP_HINT)
     by_size = sorted(sweeps, key=lambda sweep: sweep.topology.world)

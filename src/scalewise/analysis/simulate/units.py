@@ -21,9 +21,9 @@ BYTES_PER_SECOND: Mapping[str, float] = {
 UNITS_PER_SECOND: Mapping[str, float] = {
     "ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0,
 }  # fmt: skip
-"""How many of each unit are a second. Both Unicode letters for micro are in use."""
+"""How many of each unit make one second. µ is listed twice: Unicode has two such letters."""
 MAX_GRADIENT_BYTES = 1e12
-"""A larger model is split over devices; its gradients are not exchanged whole."""
+"""No larger gradients are exchanged: such a model is split over devices."""
 LINK_EXAMPLE = (
     "write a bandwidth and a latency: 25GB/s,20us in bytes, 200Gbit/s,20us in bits, or a name "
     "of `scalewise catalog links` and a latency: infiniband-hdr,20us"
@@ -73,7 +73,7 @@ def parse_size(text: str) -> float:
 
 
 def _split_unit(text: str, units: Mapping[str, float], hint: str) -> tuple[float, str]:
-    """Split a number from its unit; refuse other units."""
+    """Return a number and its unit; raise if the unit is not one of ``units``."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(\S*?)\s*", text)
     if not match:
         raise SpecError(f"not a number from 0 up with its unit: {text.strip()!r}", hint=hint)

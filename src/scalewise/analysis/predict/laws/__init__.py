@@ -1,4 +1,4 @@
-"""Scaling laws, shown beside the default prediction. Each is a plugin (entry point
+"""Scaling laws, shown for comparison with the prediction. Each is a plugin (entry point
 ``scalewise.laws``): a function from a :class:`~scalewise.analysis.predict.series.Series` to a
 :class:`Fit`. In formulas N is the device count, X(N) the throughput, T(N) the time.
 """
@@ -18,14 +18,14 @@ from scalewise.analysis.predict.series import Floats, Series
 Parameters = Mapping[str, float]
 """Values of a law's parameters, by the names that its formula uses."""
 Solve = Callable[[Series], Parameters]
-"""Finds the parameters of a law from measured points."""
+"""Returns the parameters with which a law fits measured points best."""
 Cost = Callable[[Parameters, Floats], Floats]
-"""Gives the cost of a law with these parameters at these device counts."""
+"""Returns the cost by a law with these parameters at these device counts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted law: its formula, its parameters with intervals, and the points behind it."""
+    """A fitted law: its formula, its parameters with intervals, and the points it is fitted to."""
 
     law: str
     formula: str
@@ -37,34 +37,34 @@ class Fit:
         return self.formula
 
     def value(self, devices: float) -> float:
-        """Return the throughput or the time that the law gives."""
+        """Return the throughput or the time on this many devices by the law."""
         at = np.array([float(devices)])
         return float(self.points.to_metric(at, self.cost(at))[0])
 
     @property
     def error(self) -> float:
-        """The mean error at the fitted points, as a share."""
+        """Mean relative error at the fitted points."""
         ratio = self.cost(self.points.devices) / self.points.cost
         return float(np.abs(np.log(ratio)).mean())
 
 
 def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
-    """Return the fitted law; ``formula`` has its parameters' names in braces. Their intervals come
-    from the jackknife, and exist only with more points than parameters.
+    """Return the fitted law. ``formula`` has its parameters' names in braces. With more points
+    than parameters, each parameter has an interval by the jackknife (refits without one point).
     """
     solution = dict(solve(points))
-    spare = len(points.devices) - len(solution)
+    degrees_of_freedom = len(points.devices) - len(solution)
     parameters = {name: Estimate(value) for name, value in solution.items()}
-    if spare > 0:
+    if degrees_of_freedom > 0:
         indices = np.arange(len(points.devices))
-        replicates = [solve(points.select(indices != index)) for index in indices]
-        count, quantile = len(replicates), student_t_quantile(spare)
+        refits = [solve(points.select(indices != index)) for index in indices]
+        count, quantile = len(refits), student_t_quantile(degrees_of_freedom)
         for name, value in solution.items():
-            values = np.array([replicate[name] for replicate in replicates])
+            values = np.array([refit[name] for refit in refits])
             squares = np.square(values - values.mean()).sum()
             half_width = quantile * math.sqrt((count - 1) / count * squares)
             parameters[name] = Estimate(value, value - half_width, value + half_width, count)
-    min_cost = 1e-3 * points.cost.min()  # Extrapolated, a falling cost must not reach 0.
+    min_cost = 1e-3 * points.cost.min()  # A falling cost must stay above 0 when extrapolated.
     return Fit(
         law=law,
         formula=formula.format(**{name: format_number(value) for name, value in solution.items()}),
@@ -75,12 +75,14 @@ def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) ->
 
 
 def cost_symbol(points: Series) -> str:
-    """Return the left side of a formula for the cost, in terms of the measured metric."""
+    """Return how the cost is written in formulas, by the measured metric X(N) or T(N)."""
     return "N/X(N)" if points.metric == "throughput" else "N·T(N)"
 
 
 def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
-    """Return coefficients ≥ 0 with the least squared relative errors, by trying every subset."""
+    """Return coefficients ≥ 0 of the columns with the least squared relative errors of the target.
+    Every subset of the columns is tried.
+    """
     count = columns.shape[1]
     best, best_error = np.zeros(count), math.inf
     for size in range(1, count + 1):

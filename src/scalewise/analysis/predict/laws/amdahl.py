@@ -1,4 +1,4 @@
-"""Amdahl's law: T(N) = once (serial + (1 − serial) / N), once = T(1); speedup up to 1 / serial."""
+"""Amdahl's law: T(N) = once (serial + (1 − serial) / N) with once = T(1): speedup ≤ 1 / serial."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
 def fit(points: Series) -> Fit:
-    """Return Amdahl's law by least squares of N · T, which is a line in N."""
+    """Return Amdahl's law by least squares of the cost (N · T or N / X), which is linear in N."""
     require_points(points, 2, "Amdahl's law")
     is_throughput = points.metric == "throughput"
     formula = "T(N) = {once} ({serial} + (1 − {serial})/N)"

@@ -2,9 +2,9 @@
 
     cost(N) = compute + ring 2(m−1)/m + network 2(k−1)/k + latency log2 N
 
-device-seconds per sample, with d devices per node, m = min(N, d) of them used, and k = ⌈N/d⌉ nodes.
-Under strong scaling each device exchanges as much per step but trains 1/N of the samples, so all
-terms but compute are multiplied by N.
+in device-seconds per sample, with d devices per node, m = min(N, d) used in each, k = ⌈N/d⌉ nodes.
+Under strong scaling each device still exchanges the same bytes per step but trains 1/N of the
+samples, so all terms except compute are multiplied by N.
 """
 
 from itertools import combinations
@@ -22,11 +22,11 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 TERMS = ("compute", "ring", "network", "latency")
 SPARE_POINTS = 2
-"""All visible terms are fitted if there are this many more points than terms."""
+"""With this many more points than visible terms, all visible terms are fitted."""
 
 
 def fit(points: Series) -> Fit:
-    """Return the law with the terms that these points can tell apart."""
+    """Return the law, with only the terms that these points can separate."""
     require_points(points, 2, "the law of communication")
     chosen = _choose_terms(points)
 
@@ -53,7 +53,7 @@ def fit(points: Series) -> Fit:
 
 
 def terms(points: Series, at: Floats) -> Floats:
-    """Return the factor of each term at these counts, one column per term."""
+    """Return what each term's coefficient is multiplied by: a row per count, a column per term."""
     in_node, nodes = points.devices_in_node(at), points.nodes(at)
     exchange = np.stack([2 * (in_node - 1) / in_node, 2 * (nodes - 1) / nodes, np.log2(at)], axis=1)
     if points.scaling == "strong":
@@ -62,8 +62,9 @@ def terms(points: Series, at: Floats) -> Floats:
 
 
 def _choose_terms(points: Series) -> tuple[int, ...]:
-    """Return the indices of all visible terms (not 0 at every measured count), given SPARE_POINTS
-    more points than these; else of the terms with the smallest leave-one-out error.
+    """Return the indices of the terms to fit. A term is visible if some measured count makes it
+    nonzero. All visible terms are fitted if the points suffice (SPARE_POINTS); else the subset,
+    always with compute, that has the smallest leave-one-out error.
     """
     columns, count = terms(points, points.devices), len(points.devices)
     visible = tuple(term for term in range(len(TERMS)) if columns[:, term].any())

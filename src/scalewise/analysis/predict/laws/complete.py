@@ -1,5 +1,5 @@
-"""The law of the complete time, T(N) = fixed + work / N + growing log2 N: the fixed part (launch,
-data, build, compile) saturates a job's time while its throughput still grows.
+"""The law of a job's time from launch to end: T(N) = fixed + work / N + growing log2 N. The fixed
+part (launch, data, build, compile) limits the time even while throughput still grows.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from scalewise.errors import NotEnoughData
 
 TERMS = ("fixed", "work", "growing")
 MIN_POINTS_GROWING = 4
-"""Points from which the growing part is fitted."""
+"""With fewer points the growing part is not fitted."""
 
 
 def fit(points: Series) -> Fit:
-    """Return the law by least relative squares; the growing part needs four points."""
+    """Return the law with the least squared relative errors; ``growing`` needs four points."""
     if points.metric != "time":
         raise NotEnoughData(
             "the law of the complete time needs times", hint="add a column named time"

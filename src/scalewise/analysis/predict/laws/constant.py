@@ -1,4 +1,4 @@
-"""Constant efficiency: losses stay what they were at the last measurement."""
+"""Constant efficiency: more devices are as efficient as the largest measured count."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
 def fit(points: Series) -> Fit:
-    """Return the line through the origin and the last point."""
+    """Return the law that keeps the cost of the last point."""
     require_points(points, 1, "constant efficiency")
     is_throughput = points.metric == "throughput"
     formula = "X(N) = {rate} N" if is_throughput else "T(N) = {work} / N"

@@ -1,4 +1,4 @@
-"""Gustafson's law: X(N) = once (N − serial (N − 1)), once = X(1); work grows with the devices."""
+"""Gustafson's law: X(N) = once (N − serial (N − 1)) with once = X(1): the work grows with N."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
 def fit(points: Series) -> Fit:
-    """Return Gustafson's law by least squares of the speed, which is a line in N."""
+    """Return Gustafson's law by least squares of the speed (X or 1 / T), which is linear in N."""
     require_points(points, 2, "Gustafson's law")
     is_throughput = points.metric == "throughput"
     formula = "X(N) = {once} (N − {serial} (N − 1))"

@@ -1,5 +1,5 @@
 """The performance model normal form, searched as Extra-P does (Calotoiu et al., 2013): cost(N) =
-fixed + factor · N^i · log2(N)^j, by the smallest leave-one-out error over a table of exponents.
+fixed + factor · N^i · log2(N)^j, where i and j from a table have the smallest leave-one-out error.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ EXPONENTS = (  # (i, j) of the formula above.
     (8/3, 0), (11/4, 0), (3, 0), (3, 1),
 )  # fmt: skip
 MIN_TERM_SHARE = 5e-4
-"""A term below this share of every value is ignored."""
+"""A term is ignored if it is below this share of the cost at every point."""
 
 
 def fit(points: Series) -> Fit:
@@ -27,13 +27,13 @@ def fit(points: Series) -> Fit:
 
     def solve(sample: Series) -> dict[str, float]:
         if is_constant:
-            return {"fixed": float(1 / np.mean(1 / sample.cost))}  # By the mean rate per device.
+            return {"fixed": float(1 / np.mean(1 / sample.cost))}  # From the mean rate per device.
         fixed, factor = _fit_line(term(sample.devices), sample.cost)
         return {"fixed": fixed, "factor": factor}
 
     def cost(parameters: Parameters, at: Floats) -> Floats:
         values = parameters["fixed"] + parameters.get("factor", 0.0) * term(at)
-        # Extrapolated, a falling cost must not reach 0.
+        # A falling cost must stay above 0 when extrapolated.
         return np.asarray(np.maximum(values, 1e-3 * points.cost.min()))
 
     formula = "{fixed}"
@@ -45,16 +45,16 @@ def fit(points: Series) -> Fit:
 
 
 def _best_exponents(points: Series) -> tuple[float, int]:
-    """Return the exponents with the smallest leave-one-out error, or (0, 0) for a constant."""
+    """Return the (i, j) with the smallest leave-one-out error; (0, 0) is a constant cost."""
     n, cost = points.devices, points.cost
     count = len(n)
-    constant = (cost.sum() - cost) / (count - 1)  # The mean of the other points.
-    best, best_error = (0.0, 0), _smape(constant, cost)
+    mean_of_others = (cost.sum() - cost) / (count - 1)
+    best, best_error = (0.0, 0), _smape(mean_of_others, cost)
     for power, log_power in EXPONENTS:
         values = n**power * np.log2(n) ** log_power
         rows = np.stack([np.ones(count), values], axis=1)
         leverage = np.einsum("ij,ji->i", rows, np.linalg.pinv(rows))
-        # A leverage of 1: without that point the others do not determine the line.
+        # A leverage of 1 means: without that point, the other points do not determine the line.
         if np.ptp(values) == 0 or (leverage > 1 - 1e-9).any():
             continue
         fixed, factor = _fit_line(values, cost)

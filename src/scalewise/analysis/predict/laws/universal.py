@@ -1,4 +1,4 @@
-"""Gunther's universal scalability law: contention for shared resources, and crosstalk of pairs.
+"""Gunther's universal scalability law: contention for shared resources, crosstalk of device pairs.
 
 X(N) = rate N / (1 + contention (N − 1) + crosstalk N (N − 1))
 with a peak at N = √((1 − contention) / crosstalk)
@@ -11,7 +11,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
 def fit(points: Series) -> Fit:
-    """Return the universal law by least squares of N / X, which is linear in the unknowns."""
+    """Return the law by least squares of the cost (N / X or N · T), linear in the unknowns."""
     require_points(points, 3, "the universal law")
     is_throughput = points.metric == "throughput"
     formula = "X(N) = {rate} N / (1 + {contention} (N − 1) + {crosstalk} N (N − 1))"
@@ -22,7 +22,7 @@ def fit(points: Series) -> Fit:
         n = sample.devices
         columns = np.stack([np.ones_like(n), n - 1, n * (n - 1)], axis=1)
         cost_on_one, contention, crosstalk = nonnegative_least_squares(columns, sample.cost)
-        cost_on_one = max(cost_on_one, 1e-6 * sample.cost.min())  # Divided by below.
+        cost_on_one = max(cost_on_one, 1e-6 * sample.cost.min())  # It is a divisor below.
         return {
             **({"rate": float(1 / cost_on_one)} if is_throughput else {"once": float(cost_on_one)}),
             "contention": float(contention / cost_on_one),
