@@ -169,7 +169,7 @@ def test_a_prediction_stands_beside_curves_like_it_unchanged(scalewise, tmp_path
     assert (
         code == 0
         and "do not change the prediction" in out
-        and "If this curve continued as they did" in out
+        and "If this curve continued as the published curves did" in out
     )
 
 

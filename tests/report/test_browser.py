@@ -49,7 +49,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, 
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto(path.as_uri())
         figures = tab.locator("figure > svg")
-        assert len(plot.possible(curves)) == 7
+        assert len(plot.available(curves)) == 7
         assert figures.count() == 7 + 2 * len(prediction_plot.METRICS)
         for place in range(figures.count()):
             box = figures.nth(place).bounding_box()

@@ -230,7 +230,7 @@ def test_a_terminal_gets_no_control_characters_from_a_name(name):
     assert controls(formats.text(curves(name))) == {"\n"}
     out = io.StringIO()
     console = Console(file=out, width=100, force_terminal=True, color_system="standard")
-    console.print(formats.on_screen(curve_table.sections(curves(name)), 100))
+    console.print(formats.render_terminal(curve_table.sections(curves(name)), 100))
     colours = re.compile(r"\x1b\[\d+(;\d+)*m")
     assert controls(colours.sub("", out.getvalue())) == {"\n"}
 

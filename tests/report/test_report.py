@@ -234,7 +234,7 @@ def test_a_page_asks_nothing_of_anyone(curves):
     html = page.html(curves)
     found = Page(html)
     bands = sum(len(prediction_plot.predicted_metrics(predict(curve, at=[16]))) for curve in curves)
-    assert found.drawings == html.count("<svg") == len(plot.possible(curves)) + bands >= 6
+    assert found.drawings == html.count("<svg") == len(plot.available(curves)) + bands >= 6
     assert all(address.startswith(("#", "data:")) for address in found.addresses)
     assert "@import" not in html
     assert not re.findall(r"url\((?!#)", html)
@@ -359,8 +359,8 @@ def test_curves_side_by_side_tell_what_they_hold_send_and_wait_for():
 
 
 def test_a_plot_without_numbers_is_refused(tmp_path):
-    assert plot.possible([a_curve()]) == ["throughput", "speedup", "efficiency", "time", "both"]
-    assert plot.possible([a_curve(), a_curve(time=False)]) == [
+    assert plot.available([a_curve()]) == ["throughput", "speedup", "efficiency", "time", "both"]
+    assert plot.available([a_curve(), a_curve(time=False)]) == [
         "throughput", "speedup", "efficiency", "both"
     ]  # fmt: skip
     with pytest.raises(NotEnoughData, match="plot 'epoch'"):
@@ -373,7 +373,7 @@ def test_a_plot_without_numbers_is_refused(tmp_path):
     [
         ("p.png", "effeciency", "'effeciency'", "did you mean 'efficiency'?"),
         ("p.svg", "zzz", "'zzz'", "there are: throughput, speedup"),
-        ("p.md", "time", "p.md holds no single plot", ".png and .svg"),
+        ("p.md", "time", "p.md cannot show a single plot", ".png and .svg"),
         ("p.pdf", None, "p.pdf: unknown ending", ".html .md .csv .tex .json .txt .png .svg"),
         ("p", None, "unknown ending", ".html"),
     ],
@@ -411,7 +411,7 @@ def test_a_narrow_terminal_gets_whole_numbers_in_more_rows(width):
     curve = curve_from_numbers([(1, 240.0), (2, 464.0)], times=[(1, 556.0), (2, 439.0)])
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(
-        formats.on_screen(curve_table.sections([curve]), width)
+        formats.render_terminal(curve_table.sections([curve]), width)
     )
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width

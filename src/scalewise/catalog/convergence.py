@@ -1,4 +1,4 @@
-"""How much training reaches a workload's target at each global batch, as published."""
+"""Published amounts of training that a workload needs to reach its target, by global batch."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class ConvergenceTable:
     """Unit of work: ``samples`` or ``epochs``."""
     source: str
     date: str | None
-    """When the source's version appeared; None if that could not be checked."""
+    """When this version of the source appeared; None if unknown."""
     note: str
     points: tuple[tuple[int, float, int], ...]
 
@@ -36,7 +36,7 @@ def load_tables() -> dict[str, ConvergenceTable]:
 
 
 def find_table(workload: str) -> ConvergenceTable:
-    """Return the table of one workload; an error lists the workloads.
+    """Return the table of one workload. The error for an unknown workload lists all.
 
     >>> find_table("rnnt").points[0]
     (512, 41.375, 20)

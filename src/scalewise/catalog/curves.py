@@ -18,15 +18,15 @@ SEARCHED_FACTS = ("model", "dataset", "framework", "hardware", "interconnect", "
 
 @dataclass(frozen=True, slots=True)
 class PublishedCurve:
-    """One curve: (devices, value) points, and the facts that its source states about them."""
+    """One curve: points of (devices, value), and facts that its source states about them."""
 
     family: str
-    """The name of its file: one per source."""
-    slug: str
+    """The source: the name of the JSON file that has its curves."""
+    slug: str  # The name of the curve.
     metric: str
     """``throughput`` or ``time``."""
     scaling: str | None
-    """``weak``, ``strong``, or unknown."""
+    """``weak``, ``strong``, or None if unknown."""
     devices_per_node: int | None
     points: tuple[tuple[int, float], ...]
     facts: Mapping[str, Any]
@@ -34,13 +34,13 @@ class PublishedCurve:
 
     @property
     def suspect(self) -> bool:
-        """Whether its source contradicts itself."""
+        """Whether the source of this curve contradicts itself."""
         return "suspect" in self.facts["flags"]
 
 
 @cache
 def load_published_curves() -> tuple[PublishedCurve, ...]:
-    """Return every published curve, by family."""
+    """Return all published curves, sorted by family."""
     curves = []
     for path in sorted(CURVES_FOLDER.glob("*.json")):
         for facts in json.loads(path.read_text(encoding="utf-8")):
@@ -59,7 +59,7 @@ def load_published_curves() -> tuple[PublishedCurve, ...]:
 
 
 def find_curves(query: str) -> tuple[PublishedCurve, ...]:
-    """Return the curves that contain every word, ignoring punctuation; refuse an unknown word."""
+    """Return the curves whose texts contain every word of the query; raise if there are none."""
     terms = [term for term in map(_normalize, query.split()) if term]
     if not terms:
         raise SpecError(
@@ -80,7 +80,7 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
 
 
 def _suggest(term: str, curves: Sequence[PublishedCurve]) -> str:
-    """Return similar names, or words in them; else the families of curves."""
+    """Return a hint with similar searched texts or words of them; else with all families."""
     texts = (text for curve in curves for text in (curve.family, *_searched_facts(curve)))
     names = {_normalize(name): None for text in texts for name in (text, *text.split())}
     if close := get_close_matches(term, [name for name in names if len(name) > 2], n=3):

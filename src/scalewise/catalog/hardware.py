@@ -1,4 +1,4 @@
-"""Devices, links and prices as makers and sellers state them, each with source and date. Rows of
+"""Devices, links and prices as their vendors state them, each with source and date. Rows of
 ``catalog.toml`` in the user's configuration folder replace built-in rows of the same name.
 """
 
@@ -25,22 +25,22 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator as its maker states it; what is not stated is None."""
+    """One accelerator, as its vendor states it; a value that is not stated is None."""
 
     name: str
     reported: Sequence[str] = ()
-    """Names that frameworks report for it."""
+    """Names by which frameworks report this accelerator."""
     dies: int = 1
-    """Devices that a framework counts for one accelerator."""
+    """As how many devices a framework counts this accelerator: 2 if each of two dies is one."""
     vendor: str | None = None
     memory: float | None = None
     """Bytes."""
     bandwidth: float | None = None
     """Bytes per second between the device and its memory."""
     peak: Mapping[str, float | None] = field(default_factory=dict)
-    """Operations per second by precision, without sparsity."""
+    """Floating-point operations per second of all dies, by precision, without sparsity."""
     power: float | None = None
-    """Rated watts: an upper bound of what it draws."""
+    """Rated watts, an upper bound of the power in use."""
     source: str
     date: str
 
@@ -80,19 +80,19 @@ class Price:
 
     @property
     def name(self) -> str:
-        """The name by which options refer to it."""
+        """The name of this price in options of the command line."""
         return f"{self.provider}:{self.instance}"
 
 
 Row = Device | Link | Price
 RowType = TypeVar("RowType", bound=Row)
 ROW_TYPES: dict[str, type[Row]] = {"devices": Device, "links": Link, "prices": Price}
-"""Row types by the name of their file; a user's table has the name without the s."""
+"""Row types by file name. In ``catalog.toml`` the s is omitted: [[device]]."""
 EXAMPLE_VALUES = {
     "memory": 80e9, "bandwidth": 25e9, "power": 500, "latency": 2e-6, "hour": 6.0, "spot": 2.5,
     "interruption": 0.05,
 }  # fmt: skip
-"""A plausible value of each number, for hints."""
+"""A plausible value of each numeric field, for hints."""
 EXAMPLE_ROWS: dict[type, str] = {
     Device: 'name = "mine", memory = 80e9, power = 500',
     Link: 'name = "mine", bandwidth = 25e9',
@@ -116,12 +116,12 @@ def links() -> dict[str, Link]:
 
 
 def prices() -> dict[str, Price]:
-    """Return every price, by provider and instance."""
+    """Return every price, by its name ``provider:instance``."""
     return _load_rows("prices", Price)
 
 
 def search_catalog(kind: str, words: Sequence[str]) -> list[Row]:
-    """Return the rows of a kind in which every word occurs.
+    """Return the rows of a kind (``ROW_TYPES``) whose text has every word, in any case.
 
     >>> [row.name for row in search_catalog("devices", ["H100", "sxm"])]
     ['h100-sxm']
@@ -136,7 +136,7 @@ def search_catalog(kind: str, words: Sequence[str]) -> list[Row]:
 
 
 def device_by_reported_name(text: str) -> Device | None:
-    """Return the device that a framework reports by exactly this name, or None.
+    """Return the device with this name or reported name (all of it, in any case), or None.
 
     >>> device_by_reported_name("NVIDIA H200").name, device_by_reported_name("NVIDIA H200 NVL")
     ('h200', None)
@@ -149,7 +149,7 @@ def device_by_reported_name(text: str) -> Device | None:
 
 
 def device_for_power(text: str) -> Device:
-    """Return the device of this name; if several begin with it, the one with the most watts.
+    """Return the device of this name; else the one of most watts whose name begins with it.
 
     >>> device_for_power("h100").name
     'h100-sxm'
@@ -157,8 +157,8 @@ def device_for_power(text: str) -> Device:
     check_type("device", text, str, "a name")
     name = text.strip().lower().replace(" ", "-")
     rows = {row_name.lower().replace(" ", "-"): row for row_name, row in devices().items()}
-    similar = [row for row_name, row in rows.items() if name and row_name.startswith(name)]
-    matching = [rows[name]] if name in rows else similar
+    prefix_matches = [row for row_name, row in rows.items() if name and row_name.startswith(name)]
+    matching = [rows[name]] if name in rows else prefix_matches
     if not matching:
         raise SpecError(
             f"no device named {text!r} is listed",
@@ -175,13 +175,13 @@ def device_for_power(text: str) -> Device:
 
 
 def _load_rows(kind: str, row_type: type[RowType]) -> dict[str, RowType]:
-    """Return the built-in rows of a kind, and the user's, each checked, by name."""
+    """Return the rows of a kind by name: built-in rows, replaced or extended by the user's."""
     path, key = user_config_path("catalog.toml"), kind.removesuffix("s")
     table = load_user_config(path)
     refuse_unknown_keys(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
     user_rows = table.get(key, [])
     if not isinstance(user_rows, list) or not all(isinstance(row, dict) for row in user_rows):
-        raise SpecError(f"{path}: {key} must be rows, got {user_rows!r}", hint=f"write [[{key}]]")
+        raise SpecError(f"{path}: {key} must be a list of rows, got {user_rows!r}", hint=f"write [[{key}]]")
     rows = [row_type(**row) for row in _built_in_rows(kind)]
     for number, row in enumerate(user_rows, 1):
         rows.append(_checked_row(f"{path}, [[{key}]] {number}", row, row_type))
@@ -194,7 +194,7 @@ def _built_in_rows(kind: str) -> tuple[dict[str, Any], ...]:
 
 
 def _checked_row(where: str, row: Mapping[str, Any], row_type: type[RowType]) -> RowType:
-    """Return one row of the user; source and date may be omitted."""
+    """Return a row that the user wrote; raise if it is wrong. Source and date may be omitted."""
     columns = {column.name: column for column in fields(row_type)}
     refuse_unknown_keys(where, row, list(columns))
     values = {"source": "your catalog.toml", "date": "as you wrote it", **row}
@@ -211,7 +211,7 @@ def _checked_row(where: str, row: Mapping[str, Any], row_type: type[RowType]) ->
 
 
 def _check_value(name: str, value: Any) -> None:
-    """Refuse a value that does not fit its column."""
+    """Raise SpecError if a value does not fit the field ``name``."""
     if name in TEXT_FIELDS:
         check_type(name, value, str, "text")
         if not value.strip() or not value.isprintable():

@@ -29,7 +29,7 @@ def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
     for line in alerts:
         console.print(Text(line, style="bold red"), soft_wrap=True)
     if console.is_terminal and not console.no_color:
-        console.print(formats.on_screen(sections, console.width))
+        console.print(formats.render_terminal(sections, console.width))
     else:
         typer.echo(formats.plain_text(sections))
 

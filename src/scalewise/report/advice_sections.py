@@ -18,7 +18,7 @@ from scalewise.report.text.break_even import break_even_sentences
 
 
 def sections(advice: Advice) -> list[Section]:
-    """Return the advice: the reason, and a table of all candidates."""
+    """Return one section: the reasons for the advice, and a table of all device counts compared."""
     unit = energy_unit(
         max((scale.energy.value for scale in advice.scales if scale.energy), default=0.0)
     )
@@ -44,7 +44,7 @@ def sections(advice: Advice) -> list[Section]:
         ("batch efficiency", lambda r: percent(_target_value(r, "statistical"))),
         ("efficiency", lambda r: percent(r.efficiency)),
         ("chance", lambda r: percent(r.chance)),
-        ("", lambda r: _role(advice, r)),
+        ("", lambda r: _role(advice, r)),  # Measured or predicted, chosen or not.
     ], hide_unknown=True)  # fmt: skip
     lines = (f"for {advice.purpose}; intervals are 90 %", *advice_sentences(advice))
     tables = (table, _packing_table(advice.runs)) if advice.runs else (table,)
@@ -52,7 +52,7 @@ def sections(advice: Advice) -> list[Section]:
 
 
 def _packing_table(packing: Packing) -> Table:
-    """Return the fastest placement of many equal runs on each number of devices, and two others."""
+    """Return the fastest placement of equal runs on each number of devices, and two others."""
     title = f"{packing.count:,} runs, done soonest"
     return make_table(title, map(packing.best, packing.counts), [
         ("devices", lambda best: str(best.devices)),
@@ -63,8 +63,8 @@ def _packing_table(packing: Packing) -> Table:
         ("low", lambda best: bound(best.time, "low")),
         ("high", lambda best: bound(best.time, "high")),
         ("device-hours", lambda best: value(best.device_hours)),
-        ("fewest devices s", lambda best: value(packing.on(best.devices)[0].time)),
-        ("one by one s", lambda best: value(packing.on(best.devices)[-1].time)),
+        ("fewest devices s", lambda best: value(packing.on(best.devices)[0].time)),  # Per run.
+        ("one by one s", lambda best: value(packing.on(best.devices)[-1].time)),  # All per run.
     ], hide_unknown=True)  # fmt: skip
 
 
@@ -73,17 +73,18 @@ def _role(advice: Advice, scale: Scale) -> str:
     if scale in advice.pareto:
         roles.append("Pareto")
     if scale is advice.closest:
+        # If no scale meets the limits, none is chosen; the closest one is marked.
         roles.append("chosen" if advice.chosen else "closest")
     return ", ".join(roles)
 
 
 def _target_value(scale: Scale, name: str) -> Any:
-    """Return a field of the scale's target, None without a target."""
+    """Return a field of the scale's target; None if it has no target."""
     return getattr(scale.target, name) if scale.target else None
 
 
 def as_json(advice: Advice) -> str:
-    """Return the documented JSON shape."""
+    """Return the advice as JSON (docs/reference/json.md)."""
     curve, chosen, worth, power = advice.curve, advice.chosen, advice.worth, advice.power
     cause = advice.returns.cause
     document = {
@@ -94,7 +95,7 @@ def as_json(advice: Advice) -> str:
         and {
             **pick(power, "once", "watts", "spread"),
             "says": power_sentence(power),
-            "bound": power.device is not None,  # Rated watts of the catalog: an upper bound.
+            "bound": power.device is not None,  # The catalog's rated watts are an upper bound.
         },
         "devices": chosen.devices if chosen else None,
         "topology": str(chosen.topology) if chosen and chosen.topology else None,

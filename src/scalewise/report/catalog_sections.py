@@ -12,7 +12,7 @@ Columns = dict[str, Callable[[Any], str]]
 
 
 def _peak_tflops(precision: str) -> Callable[[Device], str]:
-    return lambda row: number((peak := row.peak.get(precision)) and peak / 1e12)
+    return lambda row: number((flops := row.peak.get(precision)) and flops / 1e12)
 
 
 COLUMNS: dict[str, Columns] = {
@@ -41,16 +41,16 @@ COLUMNS: dict[str, Columns] = {
         "preempted per month": lambda row: percent(row.interruption),
     },
 }
-"""The columns of each kind of row, before the date and the source."""
+"""The columns of each kind of row; every table then ends with its date and its source."""
 
 
 def sections(rows_by_kind: Mapping[str, Sequence[Row]]) -> list[Section]:
-    """Return a section for each kind that has rows."""
+    """Return a section for each kind of row (devices, links, prices) that has rows."""
     return [_section(kind, rows) for kind, rows in rows_by_kind.items() if rows]
 
 
 def _section(kind: str, rows: Sequence[Row]) -> Section:
-    """Return the table of one kind; its sources are numbered lines above it."""
+    """Return the table of one kind of row, below a numbered list of its sources."""
     sources = list(dict.fromkeys(row.source for row in rows))
     columns: Columns = {
         **COLUMNS[kind],
@@ -65,7 +65,7 @@ def _section(kind: str, rows: Sequence[Row]) -> Section:
 
 
 def as_json(rows_by_kind: Mapping[str, Sequence[Row]]) -> str:
-    """Return the documented JSON shape; a price also has its price per device."""
+    """Return the rows as JSON (docs/reference/json.md), each price also per device-hour."""
     document = {
         kind: [{"name": row.name, **plain(row)} for row in rows]
         for kind, rows in rows_by_kind.items()

@@ -27,12 +27,12 @@ from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.measurement import acceleration_lines, curve_lines, has_efficiency
 
 MAX_CURVES_BESIDE = 3
-"""Up to this many curves get columns side by side; with more, each curve gets rows."""
+"""Up to this many curves are compared in columns of one table; more curves in its rows."""
 Cell = Callable[[Point], str]
 
 
 def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
-    """Return a section for each curve, and one for all of them side by side."""
+    """Return a section for each curve, then sections that compare curves and kinds of device."""
     all_sections = [_section(curve) for curve in curves]
     if len(curves) > 1:
         all_sections.append(_side_by_side(curves))
@@ -46,7 +46,7 @@ def _section(curve: ScalingCurve) -> Section:
     tables = (
         table_by_devices(curve.points, "Scaling" if has_efficiency([curve]) else "Speed", [
             ("nodes", lambda p: integer(p.nodes)),
-            ("runs", lambda p: integer(  # Unknown for the rows of a CSV, which have no steps.
+            ("runs", lambda p: integer(  # Unknown if the curve comes from a CSV: it has no steps.
                 e.count if (e := p.throughput or p.time) and p.steps else None
             )),
             (unit, lambda p: value(p.throughput)),
@@ -94,7 +94,7 @@ def _section(curve: ScalingCurve) -> Section:
 
 
 def _declared(table: TableName) -> list[tuple[str, Cell]]:
-    """Return the columns that metrics declare for a table, as fields of ``Point``."""
+    """Return the columns that fields of ``Point`` declare for this table."""
     columns: list[tuple[str, Cell]] = []
     for name, column in columns_of(table):
         columns.append((column.heading, partial(_metric_cell, name, column)))
@@ -122,7 +122,7 @@ def _spread_cell(name: str, column: Column, point: Point) -> str:
 
 
 def _flops_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
-    """Return the columns of FLOP and MFU, in a unit that suits the fastest point."""
+    """Return the columns of FLOP and MFU; their unit depends on the largest value."""
     rates = [point.flops_per_second.value for point in points if point.flops_per_second]
     size, unit = flops_unit(max(rates, default=0.0))
     return [
@@ -138,10 +138,10 @@ def _flops_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
 
 
 def _energy_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
-    """Return the columns of the energy, in a unit that suits the largest value."""
+    """Return the columns of energy; their unit depends on the largest value."""
     largest = max((p.energy.value for p in points if p.energy), default=0.0)
     unit = energy_unit(largest)
-    # Where the processors are the devices, their energy is already in the first column.
+    # If training ran on the processors, their energy is already in the first column.
     shows_hosts = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
 
     def in_unit(energy: Estimate | None) -> str:
@@ -171,7 +171,7 @@ def _columns_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
     counts = sorted({point.devices for curve in curves for point in curve.points})
     header, columns = ["devices"], [[str(count) for count in counts]]
     for curve in curves:
-        # Reversed: of two points with as many devices, the first is shown.
+        # Reversed: of two points with equal device counts, the first is shown.
         by_count = {point.devices: point for point in reversed(curve.points)}
         cell_functions: dict[str, Cell] = {
             f"{curve.unit}/s": lambda p: value(p.throughput),
@@ -199,13 +199,13 @@ def _rows_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
 
 
 def _named_points(curves: Sequence[ScalingCurve]) -> tuple[dict[int, str], list[Point]]:
-    """Return curve names by ``id`` of a point, and all points by number of devices."""
+    """Return a dict from ``id(point)`` to the curve's name, and all points sorted by devices."""
     names = {id(point): curve.name for curve in curves for point in curve.points}
     return names, sorted((p for c in curves for p in c.points), key=lambda p: p.devices)
 
 
 def _acceleration_section(curves: Sequence[ScalingCurve]) -> Section | None:
-    """Return how many times faster kinds of devices are; None if no kinds were compared."""
+    """Return how much faster one kind of device is than another; None for a single kind."""
     points = [point for curve in curves for point in curve.points]
     baselines = {point.accelerated_from for point in points if point.acceleration}
     if not baselines:
@@ -227,7 +227,7 @@ def _acceleration_section(curves: Sequence[ScalingCurve]) -> Section | None:
 
 
 def _communication_tables(curves: Sequence[ScalingCurve]) -> list[Table]:
-    """Return a table of memory, sent bytes and exposed communication, if bytes are known."""
+    """Return a table of memory and communication, or nothing if no point has sent bytes."""
     names, points = _named_points(curves)
     table = table_by_devices(points, "Memory and communication", [
         ("curve", lambda p: names[id(p)]),

@@ -1,27 +1,27 @@
-"""Escape names and messages, which may hold anything: one function for each output format."""
+"""Escape names and messages, which may contain any characters: a function per output format."""
 
 import re
 import unicodedata
 from typing import Any
 
 HIDDEN = ("Cc", "Cf", "Cs")
-"""Unicode categories that are not shown as they are: controls, formatting, lone surrogates."""
+"""Unicode categories of characters to escape: controls, formatting, lone surrogates."""
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
-"""The start of a cell that spreadsheets compute; some accept full-width signs too."""
+"""Start of a cell that a spreadsheet runs as a formula; some accept full-width signs too."""
 MARKDOWN = {
     **{mark: f"\\{mark}" for mark in r"\`*_[]|~#$"},
     # Not every renderer accepts a backslash before these.
     "&": "&amp;", "<": "&lt;", ">": "&gt;",
 }  # fmt: skip
 AUTOLINK = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
-"""Where GitHub would make a link of a bare address."""
+"""Characters by which GitHub recognises an address and makes it a link."""
 LIST_ITEM = re.compile(r"([-+]|\d+[.)])(?=\s|-|$)")
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "±": r"$\pm$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    # After the end of a row these would be arguments of `\\`.
+    # At the start of a row, these would be read as arguments of the `\\` that ends the row above.
     "[": "{[}", "]": "{]}", "*": "{*}",
 }  # fmt: skip
 
@@ -40,7 +40,7 @@ def printable(text: str) -> str:
 
 
 def escape_csv(value: Any) -> Any:
-    """Return the value of a cell; text that a spreadsheet would compute gets an apostrophe.
+    """Return the content of a CSV cell; text that would run as a formula gets an apostrophe.
 
     >>> escape_csv("=1+1"), escape_csv("-3.5"), escape_csv(-3.5), escape_csv("vit-b16")
     ("'=1+1", '-3.5', -3.5, 'vit-b16')
@@ -52,20 +52,20 @@ def escape_csv(value: Any) -> Any:
 
 
 def escape_markdown(text: str) -> str:
-    r"""Return text that Markdown renders as it is: in a table cell, a heading or a list item.
+    r"""Return text that Markdown shows literally in a table cell, a heading or a list item.
 
     >>> escape_markdown("[a](http://b) | <c>"), escape_markdown("1. d_e"), escape_markdown("-1.5")
     ('\\[a\\](http\\://b) \\| &lt;c&gt;', '1\\. d\\_e', '-1.5')
     """
     escaped = "".join(MARKDOWN.get(char, char) for char in printable(text).strip())
     escaped = AUTOLINK.sub(r"\\\g<0>", escaped)
-    if item := LIST_ITEM.match(escaped):
+    if item := LIST_ITEM.match(escaped):  # A backslash goes before its last character.
         return f"{escaped[: item.end() - 1]}\\{escaped[item.end() - 1 :]}"
     return escaped
 
 
 def escape_latex(text: str) -> str:
-    r"""Return text that LaTeX typesets as it is, without extra packages.
+    r"""Return text that LaTeX typesets literally, without extra packages.
 
     >>> escape_latex("50 % of $x_1")
     '50 \\% of \\$x\\_1'
@@ -74,7 +74,7 @@ def escape_latex(text: str) -> str:
 
 
 def escape_plot(text: str) -> str:
-    """Return a label that matplotlib draws as it is; ``plot.STYLE`` turns mathematics off."""
+    """Return a label that matplotlib draws literally; ``plot.STYLE`` turns off its $math$."""
     label = printable(text)
     # Matplotlib omits a label with a leading _ from the legend.
     return f"\u200b{label}" if label.startswith("_") else label

@@ -43,7 +43,7 @@ from scalewise.report.text.spending import describe_rate
 
 VERDICTS = {True: "yes", False: "no", None: "too small to say"}
 ROUNDING_SECONDS = 5e-7
-"""Seconds per step below this are rounding errors of the records."""
+"""Shorter times per step are rounding errors of the records and shown as 0."""
 
 
 def sections(explanations: Sequence[Explanation]) -> list[Section]:
@@ -104,14 +104,14 @@ def _section(explanation: Explanation) -> Section:
 
 
 def _host_table(explanation: Explanation) -> Table:
-    rows = [
+    rows = [  # row[0] is the point, row[1] the host.
         (point, host)
         for point in explanation.points
         for host in (point.busy.hosts if point.busy else ())
     ]
 
     def clock(host: HostUtilisation) -> str:
-        """Return how far a node's clock is ahead of the first node's, with its uncertainty."""
+        """Return by how many ms a node's clock is ahead of the first node's, ± uncertainty."""
         if host.ahead is None or host.within is None:
             return NONE
         return f"{1000 * host.ahead:+.2f} ± {1000 * host.within:.2f}"
@@ -146,8 +146,8 @@ def _rank_ranges(ranks: Sequence[int]) -> str:
 
 
 def _device_table(explanation: Explanation) -> Table:
-    """Return how busy each accelerator was; one that spins while it waits is busy, at few watts."""
-    rows = [
+    """Return how busy each accelerator was; one that waits in a loop is busy, but at few watts."""
+    rows = [  # row[0] is the device count, row[1] the device.
         (point.devices, device)
         for point in explanation.points
         for device in (point.busy.devices if point.busy else ())
@@ -170,21 +170,21 @@ def _lines(explanation: Explanation) -> list[str]:
     last = explanation.points[-1]
     lines = _correctness_lines(explanation)
     if explanation.scales:
-        scale, efficiency = explanation.scales.devices, explanation.scales.efficiency
+        devices, efficiency = explanation.scales.devices, explanation.scales.efficiency
         lines.append(
             f"{verdict_text(explanation.scales)}: efficiency {percent(efficiency)} "
-            f"on {format_count(scale)}, from {format_count(efficiency.count, 'run')}"
+            f"on {format_count(devices)}, from {format_count(efficiency.count, 'run')}"
         )
     text = _point_text(last)
     lines += filter(None, (text[key] for key in ("sentence", "action", "exchange", "operations")))
     if explanation.boundary:
         lines.append(boundary_sentence(explanation.boundary))
-    first_count = explanation.left_compute_at
-    if first_count:
-        regime = next(p.regime for p in explanation.points if p.devices == first_count)
+    left_compute_at = explanation.left_compute_at
+    if left_compute_at:
+        regime = next(p.regime for p in explanation.points if p.devices == left_compute_at)
         lines.append(
             "computation is not the largest part of a step from "
-            f"{format_count(first_count, 'device')} on: {regime} is"
+            f"{format_count(left_compute_at, 'device')} on: {regime} is"
         )
     elif last.regime == COMPUTE_AND_COMMUNICATION:
         lines.append(
@@ -192,7 +192,7 @@ def _lines(explanation: Explanation) -> list[str]:
             "measured apart, are the largest part of a step"
         )
     elif last.regime:
-        lines.append("computation is the largest part of a step everywhere")
+        lines.append("computation is the largest part of a step at every device count")
     if explanation.rate and explanation.rate.name:
         lines.append(f"a price of {describe_rate(explanation.rate)}")
     return lines + (_finding_lines("tune", explanation.tune) if explanation.tune else [])
@@ -204,12 +204,12 @@ def _correctness_lines(explanation: Explanation) -> list[str]:
     if explanation.correct:
         return _finding_lines("not correct", explanation.correct)
     is_one_device = explanation.points[-1].devices == 1
-    limits = " on 1 device; most faults need two devices to show" if is_one_device else ""
-    return [f"correct: no fault was seen{limits}"]
+    caveat = " on 1 device; most faults need two devices to show" if is_one_device else ""
+    return [f"correct: no fault was seen{caveat}"]
 
 
 def _finding_lines(label: str, findings: Sequence[Finding]) -> list[str]:
-    """Return two lines for each finding: the sentence and its hint."""
+    """Return two lines for each finding: the sentence and its hint. A question is a suspicion."""
     lines = []
     for finding in findings:
         prefix = "is it correct?" if finding.question else f"{label}:"
@@ -246,7 +246,7 @@ def _what_if_table(point: Breakdown) -> Table:
 
 
 def _trace_tables(explanation: Explanation) -> list[Table]:
-    """Return the traced steps of every rank, and the same by "light" timers, without the trace."""
+    """Return the traced steps of every rank, and a comparison with the usual ("light") timers."""
     traces = [(point.devices, point.trace) for point in explanation.points if point.trace]
     return [
         Table(
@@ -275,7 +275,7 @@ def _trace_tables(explanation: Explanation) -> list[Table]:
 
 
 def _complete_cell(name: str, point: Breakdown) -> str:
-    """Return the seconds of one span of the complete time, and its growth in parentheses."""
+    """Return the seconds of one span of the job, and in parentheses its growth since baseline."""
     if name not in point.complete and not point.grown.get(name):
         return NONE
     seconds, grown = point.complete.get(name, 0.0), point.grown.get(name, 0.0)
@@ -283,13 +283,13 @@ def _complete_cell(name: str, point: Breakdown) -> str:
 
 
 def _ms(seconds: float | None) -> str:
-    """Return milliseconds; rounding errors of the records become 0."""
+    """Return seconds as milliseconds; rounding errors of the records become 0."""
     negligible = seconds is not None and abs(seconds) < ROUNDING_SECONDS
     return milliseconds(0.0 if negligible else seconds)
 
 
 def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None) -> str:
-    """Return the documented JSON shape: an unknown value is null."""
+    """Return the explanations as JSON (docs/reference/json.md); an unknown value is null."""
     curves = [_curve_values(explanation) for explanation in explanations]
     return dump_json({"curves": curves, "receipt": receipt})
 
@@ -307,7 +307,7 @@ def _curve_values(explanation: Explanation) -> dict[str, Any]:
 
 
 def _point_text(point: Breakdown) -> dict[str, str | None]:
-    """Return the sentences about a point, by their names in JSON."""
+    """Return the sentences about a point; the keys are those of the JSON output."""
     return {
         "sentence": point_sentence(point),
         "action": point_action(point),

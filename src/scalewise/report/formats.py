@@ -20,13 +20,13 @@ from scalewise.report.tables import Section, Table
 from scalewise.report.text.doubts import warning_text
 
 SCHEMA = 1
-"""Version of the documented JSON shapes."""
+"""Version of the JSON outputs that docs/reference/json.md describes."""
 PLAIN_TEXT_COLUMNS = 1000
-"""Width of plain text; wide enough that no table wraps."""
+"""Width at which plain text is rendered, so that no table is split."""
 
 
-def on_screen(contents: Sequence[Section], width: int) -> RenderableType:
-    """Return sections as rich text for a terminal; a wide table continues below itself."""
+def render_terminal(contents: Sequence[Section], width: int) -> RenderableType:
+    """Return sections as rich text for a terminal. A wide table is split into several."""
     parts: list[RenderableType] = []
     for section in _escaped(contents, printable):
         parts.append(Text(section.title, style="bold"))
@@ -59,9 +59,9 @@ def _escaped(contents: Sequence[Section], escape: Callable[[str], str]) -> list[
 
 
 def _split_columns(table: Table, width: int) -> list[Table]:
-    """Split a table into tables that fit the width, each with the first column."""
+    """Split a table into tables that fit the width; each of them repeats the first column."""
     columns = list(zip(table.header, *table.rows))
-    widths = [max(map(len, column)) + 3 for column in columns]  # Rich adds 3 between columns.
+    widths = [max(map(len, column)) + 3 for column in columns]  # Rich puts 3 between columns.
     parts: list[list[int]] = [[0]]
     for index in range(1, len(columns)):
         if len(parts[-1]) > 1 and sum(widths[k] for k in parts[-1]) + widths[index] > width:
@@ -87,21 +87,21 @@ def _rich_table(table: Table) -> RenderableType:
 
 
 def text(curves: Sequence[ScalingCurve]) -> str:
-    """Return plain text, as wide as it needs to be."""
+    """Return the tables of curves as plain text with lines of any length."""
     return plain_text(sections(curves))
 
 
 def plain_text(contents: Sequence[Section]) -> str:
-    """Return sections as plain text, as wide as it needs to be."""
+    """Return sections as plain text with lines of any length."""
     out = io.StringIO()
     Console(file=out, width=PLAIN_TEXT_COLUMNS, color_system=None).print(
-        on_screen(contents, PLAIN_TEXT_COLUMNS)
+        render_terminal(contents, PLAIN_TEXT_COLUMNS)
     )
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def markdown(curves: Sequence[ScalingCurve]) -> str:
-    """Return Markdown."""
+    """Return the tables of curves as Markdown."""
     lines: list[str] = []
     for section in _escaped(sections(curves), escape_markdown):
         lines += [f"## {section.title}", "", *(f"- {line}" for line in section.lines), ""]
@@ -141,9 +141,9 @@ def latex(curves: Sequence[ScalingCurve]) -> str:
 
 
 def comma_separated(curves: Sequence[ScalingCurve]) -> str:
-    """Return one flat table of every point, each estimate with its interval."""
+    """Return CSV with a row for each point of each curve."""
     rows = [
-        {"study": curve.study, "scaling": curve.scaling, **curve.where, **_flat(point)}
+        {"study": curve.study, "scaling": curve.scaling, **curve.where, **_csv_cells(point)}
         for curve in curves
         for point in curve.points
     ]
@@ -155,10 +155,10 @@ def comma_separated(curves: Sequence[ScalingCurve]) -> str:
     return out.getvalue()
 
 
-def _flat(point: Point) -> dict[str, Any]:
-    """Return a point's CSV cells by column: one per number, three per estimate."""
+def _csv_cells(point: Point) -> dict[str, Any]:
+    """Return a point's CSV cells by column: three for an estimate (value, low, high), else one."""
     flat: dict[str, Any] = {}
-    for name, metric in _values(point).items():
+    for name, metric in _point_values(point).items():
         if isinstance(metric, Estimate):
             flat |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         elif isinstance(metric, Mapping):
@@ -170,33 +170,33 @@ def _flat(point: Point) -> dict[str, Any]:
     return flat
 
 
-def _values(point: Point) -> dict[str, Any]:
+def _point_values(point: Point) -> dict[str, Any]:
     values = {field.name: getattr(point, field.name) for field in fields(point)}
     return {**values, "regime": point.regime}
 
 
 def as_json(curves: Sequence[ScalingCurve]) -> str:
-    """Return the documented JSON shape: an unknown value is null."""
+    """Return the curves as JSON (docs/reference/json.md); an unknown value is null."""
     names = ("study", "where", "scaling", "work", "unit", "turns_at", "conditions", "warnings")
     curve_values = [
-        {**pick(curve, *names), "points": [_values(point) for point in curve.points]}
+        {**pick(curve, *names), "points": [_point_values(point) for point in curve.points]}
         for curve in curves
     ]
     return dump_json({"curves": curve_values})
 
 
 def pick(source: object, *names: str) -> dict[str, Any]:
-    """Return some attributes, by name."""
+    """Return the attributes of ``source`` with these names, as a dict."""
     return {name: getattr(source, name) for name in names}
 
 
 def dump_json(document: Mapping[str, Any]) -> str:
-    """Return a document of plain values and dataclasses as JSON, with the version of its shape."""
+    """Return a document of plain values and dataclasses as JSON, with ``SCHEMA``."""
     return json.dumps({"schema": SCHEMA, **plain(document)}, indent=1)
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON types; infinity and not-a-number become null."""
+    """Convert a value to types that JSON has; infinity and not-a-number become null."""
     if isinstance(value, Doubt):
         return warning_text(value)
     if is_dataclass(value):
@@ -206,5 +206,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+        return float(value) if math.isfinite(value) else None  # NumPy's become plain.
     return value

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page with tables, plots and numbers."""
+"""The HTML report: one self-contained page with tables, plots and the numbers as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
-        # Jinja escapes the result for HTML afterwards.
+        # Control characters are escaped here; Jinja escapes the result for HTML afterwards.
         finalize=lambda text: text if isinstance(text, Markup) else printable(str(text)),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -53,14 +53,14 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
     return templates.get_template("page.html").render(
         title=", ".join(dict.fromkeys(curve.study for curve in curves)),
         sections=sections,
-        plots=[(plot.PLOTS[name].title, plot.svg(curves, name)) for name in plot.possible(curves)],
+        plots=[(plot.PLOTS[name].title, plot.svg(curves, name)) for name in plot.available(curves)],
         numbers=formats.as_json(curves),
         version=version("scalewise"),
     )
 
 
 def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
-    """Return the prediction, with plots, and advice; empty for a single number of devices."""
+    """Return the prediction with its plots, and the advice; empty for a single device count."""
     largest = max(point.devices for point in curve.points)
     if all(point.devices == largest for point in curve.points):
         return []
@@ -72,10 +72,10 @@ def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
         outlook = Section(title, (_problem_line(error),))
     else:
         (section,) = prediction_sections.sections(prediction)
-        # The page shows the warnings of the measured curve elsewhere.
+        # The page has the warnings of the measured curve in the section of that curve.
         measured = [warning_text(warning) for warning in curve.warnings]
         warnings = [text for text in section.warnings if text not in measured]
-        # The table of laws is left to `scalewise predict`, to keep the page small.
+        # To keep the page small, the tables of laws (all but the first table) are omitted.
         outlook = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
         metrics = prediction_plot.predicted_metrics(prediction)
         plots = tuple((name, prediction_plot.svg(prediction, name)) for name in metrics)
@@ -83,7 +83,7 @@ def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
 
 
 def _advice_section(curve: ScalingCurve) -> Section:
-    """Return the advice for common purposes, without repeated lines and warnings."""
+    """Return the advice for PAGE_PURPOSES; lines and warnings appear once."""
     lines: list[str] = []
     tables: list[Table] = []
     warnings: list[str] = []
@@ -96,8 +96,8 @@ def _advice_section(curve: ScalingCurve) -> Section:
         (section,) = advice_sections.sections(advice)
         lines += [line for line in section.lines if line not in lines]
         tables += [replace(table, title=f"{table.title} for {purpose}") for table in section.tables]
-        earlier = (*map(warning_text, curve.warnings), *warnings)
-        warnings += [text for text in returns_warnings(advice.returns) if text not in earlier]
+        shown = (*map(warning_text, curve.warnings), *warnings)
+        warnings += [text for text in returns_warnings(advice.returns) if text not in shown]
     title = f"{curve.name}: how many to use"
     return Section(title, tuple(lines), tuple(tables), tuple(warnings))
 

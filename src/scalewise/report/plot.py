@@ -28,9 +28,9 @@ from scalewise.validate import suggest_name
 COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5C3E",
 )  # fmt: skip
-"""Okabe and Ito's palette, which colour-blind readers can tell apart; brown for its yellow."""
+"""Okabe and Ito's palette for colour-blind readers, with brown in place of its yellow."""
 MARKERS = "osD^vP*X<"
-"""One more than colours, so that a repeated colour gets another marker."""
+"""One more marker than colors: when a color is used again, its marker differs."""
 PLUGIN_SPAN_COLOR = "#DDDDDD"
 """Color of a span of the complete time that a plugin has added."""
 STYLE: Any = {
@@ -45,15 +45,15 @@ Metric = Callable[[Point], Estimate | None]
 
 
 def draw_from_zero(axes: Axes, curves: Curves, plot: "Plot") -> None:
-    """Draw a metric against devices, on an axis from 0."""
-    _lines(axes, curves, plot.metric)
+    """Draw the plot's metric against devices, with a vertical axis from 0."""
+    _draw_lines(axes, curves, plot.metric)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(plot.label)
 
 
 @dataclass(frozen=True)
 class Plot:
-    """What a plot shows, and how it is drawn; a curve without ``metric`` cannot be plotted."""
+    """A kind of plot. It needs curves with a point at which ``metric`` returns a value."""
 
     title: str
     metric: Metric
@@ -62,7 +62,7 @@ class Plot:
 
 
 def draw_shares(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """Draw a share against devices, in percent."""
+    """Draw the plot's metric, a share, against devices in percent."""
     draw_from_zero(axes, curves, plot)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 
@@ -75,7 +75,7 @@ def draw_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
 
 def draw_throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
     """Draw samples per second against devices, with ideal scaling."""
-    _lines(axes, curves, plot.metric, ideal=lambda curve: [
+    _draw_lines(axes, curves, plot.metric, ideal=lambda curve: [
         (p.devices, p.ideal.value) for p in curve.points if p.ideal
     ])  # fmt: skip
     log_axis(axes, "{x:,.5g}")
@@ -83,8 +83,8 @@ def draw_throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
 
 
 def draw_speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """Draw how many times faster than the baseline, against devices, with ideal scaling."""
-    _lines(axes, curves, plot.metric, ideal=lambda curve: [
+    """Draw the speedup over the baseline against devices, with ideal scaling."""
+    _draw_lines(axes, curves, plot.metric, ideal=lambda curve: [
         (p.devices, p.devices / curve.baseline.devices) for p in curve.points
     ])  # fmt: skip
     axes.set_yscale("log", base=2)
@@ -94,11 +94,11 @@ def draw_speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
 
 def draw_throughput_and_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
     """Draw throughput (left axis) and efficiency (right axis) in one plot."""
-    _lines(axes, curves, lambda p: p.throughput)
+    _draw_lines(axes, curves, lambda p: p.throughput)
     right = axes.twinx()
     for index, curve in enumerate(curves):
         points = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
-        right.plot(*zip(*points), linestyle=":", fillstyle="none", **_style(index),
+        right.plot(*zip(*points), linestyle=":", fillstyle="none", **_line_style(index),
                    label=f"{escape_plot(curve.name)}: efficiency")  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second (solid)")
@@ -156,13 +156,13 @@ LEGEND_OUTSIDE: dict[str, Any] = {
     "time": {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "reverse": True},
     "both": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2},
 }
-"""Legends that would cover bars, or the lines of a second axis, go outside."""
+"""Position of legends that would cover bars or the lines of a second axis, by plot."""
 MAX_LEGEND_INSIDE = 6
-"""A legend with more names goes beside the plot."""
+"""A legend with more names is drawn beside the plot."""
 LEGEND_BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 
 
-def possible(curves: Curves) -> list[str]:
+def available(curves: Curves) -> list[str]:
     """Return the names of the plots for which every curve has data."""
     return [
         name
@@ -172,7 +172,7 @@ def possible(curves: Curves) -> list[str]:
 
 
 def figure(curves: Curves, names: Sequence[str]) -> Figure:
-    """Draw these plots, two in a row."""
+    """Return a figure of these plots, with two plots per row."""
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     with rc_context(STYLE):
@@ -182,7 +182,7 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
             PLOTS[name].draw(axes, curves, PLOTS[name])
             axes.set_title(PLOTS[name].title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
-            unique = dict(zip(labels, handles))
+            unique = dict(zip(labels, handles))  # Every curve adds a label "ideal".
             position = LEGEND_OUTSIDE.get(
                 name, LEGEND_BESIDE if len(unique) > MAX_LEGEND_INSIDE else {"loc": "best"}
             )
@@ -207,8 +207,8 @@ def as_svg(canvas: Figure) -> str:
 
 
 def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
-    """Write one plot, or all that have data, as PNG or SVG."""
-    names = possible(curves)
+    """Write one plot as PNG or SVG; without ``plot``, all plots that have data."""
+    names = available(curves)
     if plot is not None and plot not in PLOTS:
         raise SpecError(
             f"there is no plot {plot!r}",
@@ -222,34 +222,34 @@ def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
 
 
 def write_figure(canvas: Figure, path: Path) -> None:
-    """Write a figure in the format of the file's ending."""
+    """Write a figure in the format that the file name's suffix names."""
     out = io.BytesIO()
     with rc_context(STYLE):
         canvas.savefig(out, format=path.suffix[1:].lower(), dpi=150)
     write_bytes(path, out.getvalue())
 
 
-def _lines(
+def _draw_lines(
     axes: Axes,
     curves: Curves,
     metric: Metric,
     ideal: Callable[[ScalingCurve], list[tuple[int, float]]] = lambda curve: [],
 ) -> None:
-    """Draw a metric of each curve against devices with its intervals, and an ideal line."""
+    """Draw a metric of each curve against devices with error bars; ``ideal`` returns a line."""
     for index, curve in enumerate(curves):
         points = [(p.devices, e) for p in curve.points if (e := metric(p))]
         down = [e.value - (e.value if e.low is None else e.low) for _, e in points]
         up = [(e.value if e.high is None else e.high) - e.value for _, e in points]
         axes.errorbar([devices for devices, _ in points], [e.value for _, e in points],
                       yerr=[down, up], capsize=3, label=escape_plot(curve.name),
-                      **_style(index))  # fmt: skip
+                      **_line_style(index))  # fmt: skip
         if line := ideal(curve):
             axes.plot(*zip(*line), color="0.6", linestyle="--", linewidth=1, label="ideal")
     devices_axis(axes, [point.devices for curve in curves for point in curve.points])
 
 
 def devices_axis(axes: Axes, counts: Iterable[int]) -> None:
-    """Make the horizontal axis one of devices, with a tick at each count."""
+    """Make the horizontal axis a logarithmic axis of devices, with a tick at each count."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(counts))))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -257,16 +257,16 @@ def devices_axis(axes: Axes, counts: Iterable[int]) -> None:
     axes.set_xlabel("devices")
 
 
-def log_axis(axes: Axes, text: str) -> None:
-    """Make the vertical axis logarithmic, with ticks formatted by ``text``."""
+def log_axis(axes: Axes, tick_format: str) -> None:
+    """Make the vertical axis logarithmic; ``tick_format`` formats its ticks' value ``x``."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(StrMethodFormatter(text))
+    axes.yaxis.set_major_formatter(StrMethodFormatter(tick_format))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _short_names(curves: Curves) -> list[str]:
-    """Return the curves' names, written ``STUDY (DETAILS)``; only DETAILS if all share a study."""
+    """Return the curves' names, ``STUDY (DETAILS)``; only DETAILS if all have the same study."""
     parts = [curve.name.partition(" (") for curve in curves]
     one_study = len({study for study, _, _ in parts}) == 1 and all(
         details for _, _, details in parts
@@ -277,5 +277,5 @@ def _short_names(curves: Curves) -> list[str]:
     ]
 
 
-def _style(index: int) -> dict[str, Any]:
+def _line_style(index: int) -> dict[str, Any]:
     return {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index % len(MARKERS)]}

@@ -18,7 +18,7 @@ METRICS: dict[str, tuple[Metric, str]] = {
     "Throughput": (lambda p: p.throughput, "{unit} per second"),
     "Complete time": (lambda p: p.time, "seconds, complete job"),
 }
-"""By title: the metric, and the label of its axis."""
+"""The metric and the label of its axis, by the title of the plot."""
 
 
 def write(prediction: Prediction, path: Path) -> Path:
@@ -30,7 +30,7 @@ def write(prediction: Prediction, path: Path) -> Path:
 
 
 def predicted_metrics(prediction: Prediction) -> list[str]:
-    """Return the metrics that are predicted."""
+    """Return the titles in METRICS of the metrics that are predicted."""
     return [name for name, (metric, _) in METRICS.items() if any(map(metric, prediction.points))]
 
 
@@ -40,7 +40,7 @@ def svg(prediction: Prediction, name: str) -> str:
 
 
 def figure(prediction: Prediction, names: Sequence[str] = ()) -> Figure:
-    """Draw these metrics side by side, or every one that is predicted."""
+    """Return a figure of these metrics side by side; by default, all that are predicted."""
     names = names or predicted_metrics(prediction)
     with rc_context(STYLE):
         canvas = Figure(figsize=(6.4 * len(names), 4.2), layout="constrained")
@@ -61,7 +61,7 @@ def _draw(axes: Axes, prediction: Prediction, name: str) -> None:
     ]
     axes.plot(*zip(*measured), color=COLORS[0], marker="o", label="measured")
     if predicted:
-        last, last_value = measured[-1]
+        last, last_value = measured[-1]  # The predicted line starts at the last measured point.
         counts = [last, *(devices for devices, _ in predicted)]
         axes.plot(counts, [last_value, *(e.value for _, e in predicted)], color=COLORS[1],
                   marker="s", markevery=range(1, len(counts)), linestyle="--",

@@ -25,7 +25,7 @@ from scalewise.report.text.prediction import (
 
 
 def sections(prediction: Prediction) -> list[Section]:
-    """Return the predicted points, how they were computed, and the fitted laws."""
+    """Return one section: measured and predicted points, formulas and sentences, fitted laws."""
     curve = prediction.curve
     predicted = {point.devices for point in prediction.points}
     rows: list[Point | PredictedPoint] = [
@@ -61,12 +61,12 @@ def sections(prediction: Prediction) -> list[Section]:
 
 
 def _efficiency(prediction: Prediction, row: Point | PredictedPoint) -> float | None:
-    """Return the efficiency against the baseline, by throughput or else by time."""
+    """Return the efficiency against the baseline, from throughput; from time if it has none."""
     base = prediction.curve.baseline
     growth = row.devices / base.devices
     if base.throughput and row.throughput:
         return row.throughput.value / base.throughput.value / growth
-    if base.throughput or not (base.time and row.time):  # Do not mix the two metrics.
+    if base.throughput or not (base.time and row.time):  # Do not mix them.
         return None
     return base.time.value / row.time.value / growth
 
@@ -86,8 +86,8 @@ def _law_table(prediction: Prediction, metric: str) -> Table:
 
 
 def as_json(prediction: Prediction, **extra: Any) -> str:
-    """Return the documented JSON shape, with ``extra`` keys at the end."""
-    curve, following = prediction.curve, prediction.next
+    """Return the prediction as JSON (docs/reference/json.md), with ``extra`` keys at the end."""
+    curve, next_run = prediction.curve, prediction.next
     document = {
         **pick(curve, "study", "where", "scaling", "devices_per_node"),
         "measured": [point.devices for point in curve.points],
@@ -100,8 +100,8 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
             }
             for point in prediction.points
         ],
-        "next": following
-        and {**plain(following), "shrinks": following.shrinks, "says": next_measurement(following)},
+        "next": next_run
+        and {**plain(next_run), "shrinks": next_run.shrinks, "says": next_measurement(next_run)},
         "laws": [
             {
                 "law": fit.law,

@@ -14,30 +14,30 @@ FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",
     "unit", "year", "notes",
 )  # fmt: skip
-"""Facts of a curve's source that are copied into the JSON output."""
+"""Keys of ``PublishedCurve.facts`` that are copied into the JSON output."""
 
 
 def sections(query: str, curves: Sequence[PublishedCurve], at: Sequence[int] = ()) -> list[Section]:
-    """Return the curves that match the query, each with its source."""
+    """Return one section: a table of these curves, which match the query, and their sources."""
     table = Table(
         "Published curves",
         (
-            "curve", "model", "hardware", "scaling", "per node", "what", "points",
+            "curve", "model", "hardware", "scaling", "per node", "unit", "points",
             "efficiency at the largest", *(f"on {count:,}" for count in at), "source",
         ),
         tuple(_row(curve, at) for curve in curves),
     )  # fmt: skip
     lines = [
-        f"{format_count(len(curves), 'published curve')} like {query!r}; efficiency is against the "
-        "smallest count of each",
+        f"{format_count(len(curves), 'published curve')} like {query!r}; efficiency is relative to "
+        "the smallest count of each curve",
         *dict.fromkeys(
             f"{curve.family}: {curve.facts['source_title']} ({curve.facts['year']}), "
             + str(curve.facts["source_url_or_repo_path"]).partition("#")[0]
             for curve in curves
         ),
     ]
-    suspect = [f"{curve.slug}: its source contradicts itself" for curve in curves if curve.suspect]
-    return [Section(f"like {query}", tuple(lines), (table,), tuple(suspect))]
+    warnings = [f"{curve.slug}: its source contradicts itself" for curve in curves if curve.suspect]
+    return [Section(f"like {query}", tuple(lines), (table,), tuple(warnings))]
 
 
 def _row(curve: PublishedCurve, at: Sequence[int]) -> tuple[str, ...]:
@@ -90,14 +90,14 @@ def _projection_table(prediction: Prediction, comparison: PublishedComparison) -
             rows.append((f"{point.devices}", *map(number, projected), predicted))
     unit = "complete s" if is_time else f"{prediction.curve.unit}/s"
     return Table(
-        f"If this curve continued as they did, {unit}",
+        f"If this curve continued as the published curves did, {unit}",
         ("devices", "as the worst", "as the median", "as the best", "predicted"),
         tuple(rows),
     )
 
 
 def _continuation_table(comparison: PublishedComparison) -> Table:
-    return make_table("How they continued", comparison.continuations, [
+    return make_table("How the published curves continued", comparison.continuations, [
         ("curve", lambda item: item.curve.slug),
         ("hardware", lambda item: str(item.curve.facts["hardware"])),
         ("from", lambda item: f"{item.first:,}"),
@@ -107,7 +107,7 @@ def _continuation_table(comparison: PublishedComparison) -> Table:
 
 
 def as_json(query: str, curves: Sequence[PublishedCurve]) -> str:
-    """Return the documented JSON shape."""
+    """Return the curves as JSON (docs/reference/json.md)."""
     return dump_json({"like": query, "curves": [_curve_values(curve) for curve in curves]})
 
 
@@ -131,7 +131,7 @@ def _curve_values(curve: PublishedCurve) -> dict[str, Any]:
 def comparison_values(prediction: Prediction, comparison: PublishedComparison) -> dict[str, Any]:
     """Return how published curves continued, as JSON values."""
     names = ("least", "median", "most")
-    values = ((point.devices, comparison.at(point.devices)) for point in prediction.points)
+    projections = ((point.devices, comparison.at(point.devices)) for point in prediction.points)
     return {
         "growth": comparison.growth,
         "metric": comparison.metric,
@@ -139,7 +139,7 @@ def comparison_values(prediction: Prediction, comparison: PublishedComparison) -
         "predicted": comparison.predicted,
         "values": {
             str(count): dict(zip(("worst", "median", "best"), projected))
-            for count, projected in values
+            for count, projected in projections
             if projected and count > comparison.last
         },
         "followed": [

@@ -1,4 +1,4 @@
-"""The receipt of a study: the device-hours it used, and how many were lost to what, as a table."""
+"""The receipt of a study as a table: device-hours used, and device-hours lost by cause."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from scalewise.report.tables import NONE, Section, columns_by_key, make_table, n
 from scalewise.report.text.spending import receipt_lines
 
 MIN_SHOWN_SHARE = 0.0005
-"""Smaller lost shares are not shown."""
+"""A loss below this share of the device-hours is not shown."""
 
 Row = tuple[str, Receipt]
-"""What the receipt is for, and the receipt."""
+"""A receipt, after the name of the point or study that it covers."""
 
 
 def section(explained: Sequence[Explanation], study: Receipt) -> Section:
-    """Return a row for each point of each curve, and one for the study with its failed runs."""
+    """Return a row for each point of each curve; the last row is the study with failed runs."""
     rows: list[Row] = []
     for curve in explained:
         where = "".join(f"{key} {value}: " for key, value in curve.where.items())

@@ -20,7 +20,7 @@ MIN_SHOWN_SECONDS = 5e-9  # Shorter phases are not shown.
 
 
 def sections(simulation: Simulation) -> list[Section]:
-    """Return the simulated steps, how they were computed, and checks against measured runs."""
+    """Return one section: simulated steps, sentences on them, and checks against measured runs."""
     unit = f"{simulation.curve.unit}/s"
     phase_by_heading = {PHASE_HEADINGS.get(phase, phase): phase for phase in PHASES}
     devices_column = ("devices", lambda r: str(r.topology.world))
@@ -62,11 +62,11 @@ def sections(simulation: Simulation) -> list[Section]:
 
 
 def as_json(simulation: Simulation) -> str:
-    """Return the documented JSON shape."""
+    """Return the simulation as JSON (docs/reference/json.md)."""
     curve, network = simulation.curve, simulation.network
     document = {
         **pick(curve, "study", "where"),
-        "scaling": "weak",
+        "scaling": "weak",  # The batch per device is constant.
         "devices_per_node": simulation.per_node,
         "from": {"run": simulation.run, "topology": str(simulation.origin)},
         "strategy": simulation.strategy,
@@ -94,7 +94,7 @@ def as_json(simulation: Simulation) -> str:
             }
             for check in simulation.checks
         ],
-        "interval": None,
+        "interval": None,  # A simulation has none.
         "sentences": simulation_sentences(simulation),
         "notes": [describe_note(note) for note in simulation.notes],
         **pick(curve, "warnings", "not_correct"),

@@ -1,4 +1,4 @@
-"""Tables and sections as values, and formatters of cells: shares in percent, a dash for None."""
+"""Tables and sections of a report, and functions that format cells; a dash stands for None."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +36,7 @@ class Section:
 
 Row = TypeVar("Row")
 DevicesRow = TypeVar("DevicesRow", bound=Point | Breakdown)
-"""A row with a number of devices, and warnings about its values."""
+"""A type of rows that have ``devices`` and ``warnings``."""
 
 
 def make_table(
@@ -46,7 +46,7 @@ def make_table(
     *,
     hide_unknown: bool = False,
 ) -> Table:
-    """Return a table from (heading, function of a row) pairs; may hide all-unknown columns."""
+    """Return a table from (heading, function from row to cell); can omit all-unknown columns."""
     rows = list(rows)
     filled = [(heading, [cell(row) for row in rows]) for heading, cell in columns]
     if hide_unknown:
@@ -58,7 +58,7 @@ def make_table(
 def columns_by_key(
     keys: Iterable[str], cell: Callable[[str, Any], str]
 ) -> list[tuple[str, Callable[[Any], str]]]:
-    """Return a column for each key, which is its heading; ``cell`` takes the key and a row."""
+    """Return a column for each key, with the key as heading; ``cell`` takes the key and a row."""
     return [(key, partial(cell, key)) for key in keys]
 
 
@@ -67,7 +67,7 @@ def table_by_devices(
     title: str,
     columns: Iterable[tuple[str, Callable[[DevicesRow], str]]],
 ) -> Table:
-    """Return a table by number of devices; ``!`` marks rows with warnings."""
+    """Return a table whose first column is the number of devices; ``!`` marks warnings."""
     devices = ("devices", lambda row: f"{row.devices}{' !' if row.warnings else ''}")
     return make_table(title, rows, [devices, *columns], hide_unknown=True)
 
@@ -135,7 +135,7 @@ def percent(share: Estimate | float | None) -> str:
 
 
 def relative_error(estimate: Estimate | None) -> str:
-    """Return half the width of the interval in percent of the value."""
+    """Return half the width of the interval as a percentage of the value."""
     half = _half_width(estimate)
     return NONE if half is None or estimate is None else f"{100 * half / estimate.value:.1f} %"
 

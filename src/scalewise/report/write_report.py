@@ -26,11 +26,11 @@ def write(
     plot: str | None = None,
     explained: Sequence[Explanation] = (),
 ) -> Path:
-    """Write the report and return its path; a page also shows the explanations."""
+    """Write the report and return its path. Only HTML shows the explanations."""
     suffix = path.suffix.lower()
     if plot is not None and suffix not in IMAGE_SUFFIXES:
         hint = f"{parameter('plot')} is for {' and '.join(IMAGE_SUFFIXES)} files"
-        raise SpecError(f"{path} holds no single plot", hint=hint)
+        raise SpecError(f"{path} cannot show a single plot", hint=hint)
     if suffix in TEXT_FORMATS:
         write_text(path, TEXT_FORMATS[suffix](curves))
     elif suffix in IMAGE_SUFFIXES:

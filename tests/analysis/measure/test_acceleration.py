@@ -170,7 +170,7 @@ def test_nothing_is_predicted_or_advised_from_several_kinds(mixed):
 def test_plots_and_pages_of_kinds_have_no_efficiency(tmp_path, capsys):
     folder = played(kinds_study(), tmp_path)
     curves = results.curves([folder])
-    assert not {"efficiency", "speedup", "both"} & set(plot.possible(curves))
+    assert not {"efficiency", "speedup", "both"} & set(plot.available(curves))
     page = tmp_path / "page.html"
     app(["report", str(folder), "-o", str(page)], standalone_mode=False)
     assert "acceleration 4 x" in page.read_text()

@@ -25,13 +25,13 @@ KINDS: tuple[Kind, ...] = ("weak", "other")
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One metric of a curve, as costs. Device counts increase strictly. ``per_node`` is devices."""
+    """One metric of a curve, as costs. Device counts increase strictly."""
 
     devices: Floats
     cost: Floats
     metric: Metric = "throughput"
     scaling: str | None = None
-    per_node: int | None = None
+    per_node: int | None = None  # Devices per node.
 
     @property
     def kind(self) -> Kind:

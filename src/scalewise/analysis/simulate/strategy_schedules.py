@@ -90,8 +90,8 @@ class Fsdp:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Stages of a model in sequence. The bubble is (p − 1)/(v m + p − 1) of the step, with p
-    stages, m micro-batches and v rounds. Stages are assumed to take equally long. Transfers between them
-    are assumed to be hidden, except while the pipeline fills and drains.
+    stages, m micro-batches and v rounds. Stages are assumed to take equally long. Transfers between
+    stages are assumed to be hidden, except while the pipeline fills and drains.
     """
 
     name: ClassVar[str] = "pipeline"

@@ -158,9 +158,7 @@ def fit_exchange(
     inside: Link | None = None,
     between: Link | None = None,
 ) -> MeasuredExchange:
-    """Return sweeps with a network. A link that is not given is fitted to the largest sweep: inside
-    to the sweeps of one node, between to the sweeps of several.
-    """
+    """Return the sweeps with a network; links not given are fitted to sweeps on most devices."""
     if not sweeps:
         raise NotEnoughData("no collectives were timed", hint=SWEEP_HINT)
     by_size = sorted(sweeps, key=lambda sweep: sweep.topology.world)

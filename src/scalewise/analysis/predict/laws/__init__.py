@@ -80,9 +80,7 @@ def cost_symbol(points: Series) -> str:
 
 
 def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
-    """Return coefficients ≥ 0 of the columns with the least squared relative errors of the target.
-    Every subset of the columns is tried.
-    """
+    """Return coefficients ≥ 0 with the least squared relative errors; tries all column subsets."""
     count = columns.shape[1]
     best, best_error = np.zeros(count), math.inf
     for size in range(1, count + 1):
