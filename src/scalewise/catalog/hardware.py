@@ -181,7 +181,7 @@ def _load_rows(kind: str, row_type: type[RowType]) -> dict[str, RowType]:
     refuse_unknown_keys(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
     user_rows = table.get(key, [])
     if not isinstance(user_rows, list) or not all(isinstance(row, dict) for row in user_rows):
-        raise SpecError(f"{path}: {key} must be a list of rows, got {user_rows!r}", hint=f"write [[{key}]]")
+        raise SpecError(f"{path}: {key} must be rows, got {user_rows!r}", hint=f"write [[{key}]]")
     rows = [row_type(**row) for row in _built_in_rows(kind)]
     for number, row in enumerate(user_rows, 1):
         rows.append(_checked_row(f"{path}, [[{key}]] {number}", row, row_type))

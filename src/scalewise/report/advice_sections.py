@@ -63,8 +63,9 @@ def _packing_table(packing: Packing) -> Table:
         ("low", lambda best: bound(best.time, "low")),
         ("high", lambda best: bound(best.time, "high")),
         ("device-hours", lambda best: value(best.device_hours)),
-        ("fewest devices s", lambda best: value(packing.on(best.devices)[0].time)),  # Per run.
-        ("one by one s", lambda best: value(packing.on(best.devices)[-1].time)),  # All per run.
+        # For comparison: placements with the fewest and with the most devices per run.
+        ("fewest devices s", lambda best: value(packing.on(best.devices)[0].time)),
+        ("one by one s", lambda best: value(packing.on(best.devices)[-1].time)),
     ], hide_unknown=True)  # fmt: skip
 
 

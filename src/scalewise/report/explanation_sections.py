@@ -209,7 +209,7 @@ def _correctness_lines(explanation: Explanation) -> list[str]:
 
 
 def _finding_lines(label: str, findings: Sequence[Finding]) -> list[str]:
-    """Return two lines for each finding: the sentence and its hint. A question is a suspicion."""
+    """Return two lines for each finding: the sentence and its hint."""
     lines = []
     for finding in findings:
         prefix = "is it correct?" if finding.question else f"{label}:"

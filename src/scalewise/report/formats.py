@@ -206,5 +206,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None  # NumPy's become plain.
+        return float(value) if math.isfinite(value) else None  # np.float64 to float.
     return value

@@ -66,7 +66,7 @@ def _efficiency(prediction: Prediction, row: Point | PredictedPoint) -> float | 
     growth = row.devices / base.devices
     if base.throughput and row.throughput:
         return row.throughput.value / base.throughput.value / growth
-    if base.throughput or not (base.time and row.time):  # Do not mix them.
+    if base.throughput or not (base.time and row.time):  # Never mix the two metrics.
         return None
     return base.time.value / row.time.value / growth
 

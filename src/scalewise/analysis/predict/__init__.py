@@ -8,7 +8,7 @@ learned           parameters of the default, learned from published curves
 laws/             Amdahl, Gustafson, Gunther and others: one plugin each, with its formula
 complete_time     the time of a job from launch to end, span by span
 next_measurement  the measurement that would narrow the interval most
-outliers          measured rows that the other rows do not explain
+outliers          measured points that the other points do not predict
 published_curves  how published curves went on after the device growth measured here
 prediction        calls the modules above; their results as one `Prediction`
 """

@@ -61,13 +61,13 @@ class CompleteTime:
 
 
 def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | None:
-    """Return the complete time at these counts; None if spans or samples are not known at two."""
+    """Return the complete time at these counts; None without two counts with spans and samples."""
     points = [point for point in curve.points if "train" in point.complete and point.time]
     samples = samples_at(points, at)
     if len({point.devices for point in points}) < 2 or samples is None:
         return None
-    rates = forecast(_training_series(curve, points), at)
-    training = [samples * np.exp(cost) / at for cost in (rates.middle, rates.low, rates.high)]
+    cost = forecast(_training_series(curve, points), at)
+    training = [samples * np.exp(log_cost) / at for log_cost in (cost.middle, cost.low, cost.high)]
     counts = np.array([float(point.devices) for point in points])
     spans, fit_error = _fit_spans(points, counts)
     other_error, other = math.hypot(MIN_START_SPREAD, fit_error), _sum_seconds(spans, at)
@@ -75,7 +75,7 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
     rows = zip(*(column.tolist() for column in (*training, other, at)))
     for train, train_low, train_high, seconds, count in rows:
         doublings = max(0.0, math.log2(count / counts[-1]))
-        log_error = other_error * math.sqrt(1 + doublings)  # It grows beyond the measured counts.
+        log_error = other_error * math.sqrt(1 + doublings)  # Beyond the largest it grows.
         below = math.hypot(train - train_low, -seconds * math.expm1(-log_error))
         above = math.hypot(train_high - train, seconds * math.expm1(log_error))
         complete = train + seconds

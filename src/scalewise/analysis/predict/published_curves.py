@@ -48,7 +48,7 @@ class PublishedComparison:
         return (min(shares), median(shares), max(shares)) if shares else None
 
     def at(self, devices: int) -> tuple[float, float, float] | None:
-        """Return worst, median and best value at ``devices``, as the published curves continued."""
+        """Return worst, median, best value at ``devices`` if it continues as those curves did."""
         if self.retained is None:
             return None
         doublings = math.log2(devices / self.last)

@@ -129,12 +129,12 @@ def _gradient_buckets(
 
 
 def _gradient_bytes(record: RunRecord) -> float | None:
-    """Return the bytes of a rank's gradients: recorded, or as many as its parameters, or None."""
+    """Return a rank's bytes of gradients; if not recorded, of parameters; None if unknown."""
     notes = record.ranks[0].notes
     if notes.state_bytes and notes.state_bytes.gradients:
         return float(notes.state_bytes.gradients)
     facts = notes.facts
     width = DTYPE_BYTES.get(facts.dtype or "")
-    if width is None or facts.sharded or facts.split:  # The rank holds a part.
+    if width is None or facts.sharded or facts.split:  # Sharded or split: a rank has only a part.
         return None
     return float(width * facts.parameters) or None

@@ -57,7 +57,7 @@ class Work:
         if self.samples is not None:
             check_positive("samples", self.samples, example=32)
         shares = [0.0, *(bucket.ready for bucket in self.buckets), 1.0]
-        if any(not later >= earlier for earlier, later in pairwise(shares)):  # `not >=`: NaN fails.
+        if any(not later >= earlier for earlier, later in pairwise(shares)):  # Refuses NaN too.
             raise SpecError(
                 f"buckets must be ready in order, from 0 to 1 of the backward, got {shares[1:-1]}",
                 hint="give them in the order in which they are exchanged",

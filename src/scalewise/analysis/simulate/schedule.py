@@ -34,13 +34,13 @@ class Contention:
                 )
 
     def at(self, devices: int) -> "Contention":
-        """Return itself, whatever the number of ranks on the node; see ``Cores.at``."""
+        """Return this contention: unlike ``Cores.at``, it is the same for any number of ranks."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """A node whose cores are shared by its ranks' computation and exchange (one core computes)."""
+    """A node whose ranks each compute on one core; their exchange needs cores too."""
 
     count: int
     busy_cores: float

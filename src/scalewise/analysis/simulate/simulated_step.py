@@ -33,7 +33,7 @@ class Machine:
     exchange: Exchange
     spread: Spread = field(default_factory=Spread)
     contention: Contention | Cores = field(default_factory=Contention)
-    """Between the computation and the exchange of a device, or of all devices of a node."""
+    """Slow-down while computation and exchange run at the same time."""
     sharing: Mapping[int, float] = field(default_factory=dict)
     """How many times as long a step without exchange takes if a node's memory is shared by this
     many devices (the key). Interpolated between the keys, constant beyond the largest.

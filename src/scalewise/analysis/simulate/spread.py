@@ -12,7 +12,7 @@ from scalewise.errors import SpecError
 BLOCK_STEPS = 20
 """Steps over which the speed of a machine is assumed constant."""
 MIN_RATIO = 0.01
-"""Smallest ratio of a step's time to the mean; the correction below could make it negative."""
+"""Smallest ratio of a step's time to the mean; a correction could make it negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Spread:
 
 
 def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
-    """Return the spread of n ranks (rows) whose steps (columns) are synchronised. Ratios are to the
-    mean of each step. Deviations are corrected by √(n / (n − 1)), as in a sample deviation.
+    """Return the spread of n ranks (rows) whose steps (columns) are synchronised. A ratio is
+    seconds / mean of that step over ranks, its deviation from 1 corrected by √(n / (n − 1)).
     """
     ranks = len(seconds)
     deviations = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
@@ -50,8 +50,8 @@ def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
 
 
 def independent_spread(rows: Sequence[NDArray[np.float64]]) -> Spread:
-    """Return the spread of ranks that did not wait for each other. A step's ratio is to the mean of
-    its block of steps, as a machine's speed drifts, times rank's mean / mean of all ranks.
+    """Return the spread of ranks that did not wait for each other. A ratio is seconds / mean of
+    the block of steps (a machine's speed drifts), times mean of the rank / mean of all ranks.
     """
     total_mean = float(np.mean([row.mean() for row in rows]))
     ratios: list[float] = []

@@ -46,7 +46,7 @@ class Ddp:
 @dataclass(frozen=True, slots=True)
 class Fsdp:
     """The model is sharded: each block is gathered while the block before it is computed, and its
-    gradients are reduce-scattered. Its share of the forward is assumed to be that of the backward.
+    gradients are reduce-scattered. A block's shares of forward and backward are assumed equal.
     """
 
     name: ClassVar[str] = "fsdp"
@@ -133,7 +133,7 @@ class Pipeline:
         micro_batch = (part.forward + part.backward) / self.pipeline_micro_batches
         bubble = (self.stages - 1) * micro_batch / self.rounds
         # Filling and draining: one micro-batch goes through all stages and back. Successive stages
-        # are on one node as far as it has devices.
+        # fill one node before the next.
         nodes, size = -(-self.stages // topology.devices), self.activation_bytes
         transfers = (self.stages - nodes) * exchange.seconds("point-to-point", size, Topology(1, 2))
         if nodes > 1:
@@ -161,7 +161,7 @@ def strategy_from_spec(spec: RunSpec) -> Strategy:
 def _all_reduce_queues(
     part: Work, backward: float, exchange: Exchange, topology: Topology
 ) -> Queues:
-    """Return a step whose last ``backward`` seconds exchange each bucket as soon as it is ready."""
+    """Return a step that exchanges buckets as they get ready in its last ``backward`` seconds."""
     before_exchange = part.accumulate * (part.forward + part.backward) - backward
     exchanges = [  # A bucket waits for the first task below and for its own share of the backward.
         Task(exchange.seconds("all-reduce", bucket.size, topology), after=computed)

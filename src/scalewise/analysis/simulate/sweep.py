@@ -33,8 +33,8 @@ class Sweep:
     backend: str | None = None
 
     def seconds(self, operation: Operation, size: float) -> float | None:
-        """Return the interpolated seconds of ``size`` bytes; None if the operation was not timed. A
-        size below the smallest takes as long as it; above the largest, bandwidth is constant.
+        """Return the interpolated seconds of ``size`` bytes; None if the operation was not timed.
+        Below the smallest timed size the time is constant; above the largest, the bandwidth is.
         """
         points = self.points.get(operation)
         if not points:
@@ -158,7 +158,7 @@ def fit_exchange(
     inside: Link | None = None,
     between: Link | None = None,
 ) -> MeasuredExchange:
-    """Return the sweeps with a network; links not given are fitted to sweeps on most devices."""
+    """Return the sweeps with a network; a link not given is fitted to its largest sweep."""
     if not sweeps:
         raise NotEnoughData("no collectives were timed", hint=SWEEP_HINT)
     by_size = sorted(sweeps, key=lambda sweep: sweep.topology.world)

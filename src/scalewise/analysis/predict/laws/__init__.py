@@ -75,7 +75,7 @@ def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) ->
 
 
 def cost_symbol(points: Series) -> str:
-    """Return how the cost is written in formulas, by the measured metric X(N) or T(N)."""
+    """Return the cost as formulas write it, in terms of the measured metric."""
     return "N/X(N)" if points.metric == "throughput" else "N·T(N)"
 
 
