@@ -31,7 +31,7 @@ from scalewise.analysis.explain.chain import (
     build_chain,
     comparable_chains,
     factors_by_cause,
-    mean_per_sample,
+    mean_compute_per_sample,
     relative_factors,
     seconds_by_cause,
 )
@@ -720,7 +720,7 @@ def a_window(found, step):
 def test_lines_sum_to_the_whole_whatever_was_recorded(repeats, base, step):
     chains = [build_chain(each, a_window(each, step), len(each.compute)) for each in repeats]
     origin = [build_chain(base, a_window(base, 1.0), len(base.compute))]
-    per_sample = mean_per_sample(origin)
+    per_sample = mean_compute_per_sample(origin)
     added = seconds_by_cause(chains, per_sample)
     ideal = np.mean([per_sample * each.samples for each in chains])
     assert total(added) + ideal == pytest.approx(step, rel=1e-9)

@@ -2,13 +2,13 @@
 
 chain           the seconds that each cause adds to the ideal step, up to the measured one
 whatif          the recorded steps replayed with one thing changed
-breakdown       result classes: causes at one point and on a curve, the cost of several nodes
+breakdown       result classes for a point and a curve; one node compared with several nodes
 guards/         checks for faults that silently ruin training or scaling, one function each
-trace_analysis  a profiler's trace of a few steps, compared with the timers of every run
+trace_analysis  a profiler's trace of a few steps, compared with the timers that every run has
 utilisation     how busy devices and hosts were
 run_view        one run with its steady window, ledger (seconds by phase) and chain
 receipt         device-hours bought, useful, and lost per cause
-explain_curve   from a curve and its records to these results
+explain_curve   computes these results from a curve and its records
 """
 
 from scalewise.analysis.explain.breakdown import (

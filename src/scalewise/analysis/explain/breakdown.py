@@ -1,4 +1,4 @@
-"""The results of `explain`: the causes of lost efficiency at one point, and on a curve."""
+"""Result classes of `explain`: the causes of lost efficiency, for each point and for a curve."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from scalewise.analysis.measure import Doubt, Estimate, Point
 from scalewise.spec import RunSpec
 
 COMPUTE_AND_COMMUNICATION = "compute and communication"
-"""The name of the share that holds both, where they were not measured separately."""
+"""The share of a step that is compute plus communication, if only their sum was measured."""
 MIN_EFFICIENCY_LOSS = 0.02
-"""Using several nodes gets a cause only if efficiency falls by at least this much."""
+"""If efficiency falls by less from one node to several nodes, no cause of the fall is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Cost:
     """What one cause of lost efficiency costs."""
 
     step: float
-    """Seconds per step."""
+    """Seconds lost per step."""
     window: float
-    """Seconds over the steady window."""
+    """Seconds lost over the steady window (training without warm-up)."""
     devices: float
-    """The cause's share of all device time, as a number of devices."""
+    """The same loss as a number of devices that would be idle all the time."""
     money: float | None = None
-    """The price of these devices per hour; None without a price."""
+    """The price of ``devices`` per hour; None without a price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,24 @@ class RankTime:
 
     rank: int
     host: str
-    """Comma-separated if repeats ran on different hosts."""
+    """The rank's host; several, separated by commas, if repeats ran on different hosts."""
     compute: float
     input: float
     sync: float | None
     """Exposed communication, including the wait for other ranks; None if not measured."""
     other: float
     behind: float
-    """How much longer its own work takes than the typical rank's."""
+    """Seconds by which its own work (compute and other) is longer than the typical rank's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderRates:
-    """Samples per second of all loaders: delivered without training, and needed by the steps."""
+    """Samples per second of all data loaders together."""
 
     delivered: float
+    """Measured while nothing was trained."""
     needed: float
+    """What training takes if it never waits for input."""
     workers: int
 
     @property
@@ -71,9 +73,9 @@ class PointFacts:
 
     point: Point
     spec: RunSpec
-    """That of the first run."""
+    """The spec of the point's first run."""
     step_at_baseline_pace: float
-    """Seconds of a step at the baseline's device-seconds per sample, overhead included."""
+    """Seconds that a step would take at the baseline's measured device-seconds per sample."""
     baseline_devices: int
     baseline_seconds: Mapping[str, float | None]
     """Seconds that each cause adds to the ideal step at the baseline."""
@@ -81,7 +83,7 @@ class PointFacts:
     """Samples per device and step."""
     baseline_batch: float
     transfer_known: bool = True
-    """Whether communication was timed; if not, it is part of computation and balance."""
+    """Whether communication was timed; if not, its time is part of computation and balance."""
     even_batches: bool = True
     """Whether all ranks have the same number of samples in a step."""
     has_workers: bool = True
@@ -100,7 +102,7 @@ class Breakdown:
     step: float
     """Measured seconds per step."""
     ideal: float | None = None
-    """Seconds per step of computation alone, at the baseline's compute per sample."""
+    """Seconds of a step that only computes, with the baseline's compute seconds per sample."""
     factors: Mapping[str, float | None]
     """Factors of efficiency by cause, relative to the baseline; their product is the efficiency."""
     seconds: Mapping[str, float | None]
@@ -108,11 +110,11 @@ class Breakdown:
     complete: Mapping[str, float]
     """Seconds of the complete job by part of its lifetime, such as ``launch`` and ``train``."""
     grown: Mapping[str, float]
-    """Seconds by which each of these parts is longer than at the baseline."""
+    """Seconds by which each part in ``complete`` is longer than at the baseline."""
     shares: Mapping[str, float | None]
     """Shares of the measured step: compute, waiting, input, communication, other."""
     regime: str | None = None
-    """The name of the largest share."""
+    """The name of the largest of ``shares``."""
     compute: float | None = None
     """Seconds of computation per step, on the typical rank."""
     exposed: float | None = None
@@ -126,7 +128,7 @@ class Breakdown:
     flops_per_second: Estimate | None = None
     """Operations of the model per second, on one device."""
     mfu: Estimate | None = None
-    """Model FLOP utilization: these operations as a share of the device's peak."""
+    """Model FLOP utilization: ``flops_per_second`` as a share of the device's peak."""
     costs: Mapping[str, Cost] = field(default_factory=dict)
     ranks: tuple[RankTime, ...] = ()
     slowest: RankTime | None = None
@@ -137,9 +139,9 @@ class Breakdown:
     trace: TraceComparison | None = None
     """The comparison with a profiler's trace of a few steps, where one was recorded."""
     receipt: Receipt | None = None
-    """Device-hours of its runs: bought, useful, lost."""
+    """Device-hours of the point's runs: bought, useful, lost."""
     cause: str | None = None
-    """The cause that adds the most seconds; None if even these are a negligible share of a step."""
+    """The cause that adds the most seconds; None if they are a negligible share of a step."""
     facts: PointFacts
     warnings: tuple[str | Doubt, ...] = ()
 
@@ -167,40 +169,41 @@ class Boundary:
     """The largest point on one node, compared with the smallest on several nodes."""
 
     devices: tuple[int, int]
+    """Of the point on one node, then of the point on several nodes; ``efficiency`` likewise."""
     nodes: int
-    """The number of nodes of the second point."""
+    """The number of nodes of the point on several nodes."""
     efficiency: tuple[float, float]
     cause: str | None = None
     """The cause whose factor falls most; None if efficiency hardly falls or factors are unknown."""
     factor: float | None = None
-    """The ratio of that factor: on several nodes over on one node."""
+    """The factor of ``cause`` on several nodes, divided by its factor on one node."""
 
 
 def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
-    """Return what using several nodes costs; None unless one and several nodes were measured."""
+    """Compare one node with several nodes; None unless points of both kinds were measured."""
     # Rehearsed points (several nodes simulated on fewer hosts) did not use the network.
     points = [point for point in points if point.facts.point.hosts in (None, point.nodes)]
-    inside = [point for point in points if point.nodes == 1]
-    beyond = [point for point in points if point.nodes and point.nodes > 1]
-    if not inside or not beyond:
+    on_one_node = [point for point in points if point.nodes == 1]
+    on_several = [point for point in points if point.nodes and point.nodes > 1]
+    if not on_one_node or not on_several:
         return None
-    last = max(inside, key=lambda point: point.devices)
-    first = min(beyond, key=lambda point: (point.nodes, point.devices))
-    if last.efficiency is None or first.efficiency is None:
+    single = max(on_one_node, key=lambda point: point.devices)
+    multi = min(on_several, key=lambda point: (point.nodes, point.devices))
+    if single.efficiency is None or multi.efficiency is None:
         return None
     ratios = {
-        cause: factor / inside_factor
-        for cause, factor in first.factors.items()
-        if factor is not None and (inside_factor := last.factors.get(cause))
+        cause: factor / single_factor
+        for cause, factor in multi.factors.items()
+        if factor is not None and (single_factor := single.factors.get(cause))
     }
     cause = min(ratios, key=lambda name: ratios[name], default=None)
-    lost = last.efficiency - first.efficiency
-    if lost < MIN_EFFICIENCY_LOSS or min(ratios.values(), default=1.0) >= 1:
+    lost = single.efficiency - multi.efficiency
+    if lost < MIN_EFFICIENCY_LOSS or (cause and ratios[cause] >= 1):  # No factor falls.
         cause = None
     return Boundary(
-        devices=(last.devices, first.devices),
-        nodes=first.nodes or 1,
-        efficiency=(last.efficiency, first.efficiency),
+        devices=(single.devices, multi.devices),
+        nodes=multi.nodes or 1,
+        efficiency=(single.efficiency, multi.efficiency),
         cause=cause,
         factor=ratios[cause] if cause else None,
     )
@@ -217,11 +220,11 @@ class Explanation:
     scales: ScalingVerdict | None = None
     """How well the curve scales; None with a single point or without an efficiency."""
     boundary: Boundary | None = None
-    """What leaving the node costs, where both sides were measured."""
+    """One node compared with several nodes; None unless points of both kinds were measured."""
     correct: tuple[Finding, ...] | None = None
-    """Reasons why the training is not correct: empty if no guard found one, None without facts."""
+    """Faults that make training incorrect. Empty: no fault found. None: no facts were recorded."""
     tune: tuple[Finding, ...] | None = None
-    """What to tune on one device before using more; None where no facts were recorded."""
+    """What to tune on one device before using more devices; None: no facts were recorded."""
     price: float | None = None
     """The price of one device-hour."""
     rate: Rate | None = None

@@ -1,14 +1,14 @@
-"""From the ideal step to the measured one, cause by cause.
+"""The chain of a run leads from the ideal step to the measured step, one cause at a time.
 
-    T0  compute per sample on the baseline, times the samples of a device and step
+    T0  the baseline's compute per sample × samples per device and step (the ideal step)
     T1  the typical rank's compute                       computation   = T0/T1
     T2  + how much longer the slowest rank works         balance       = T1/T2
-    T3  + how much later input makes the last rank       input         = T2/T3
-    T4  + communication, no waiting for other ranks      transfer      = T3/T4
+    T3  + how much waiting for input delays that rank    input         = T2/T3
+    T4  + communication without waiting for other ranks  transfer      = T3/T4
     T5  the measured step                                orchestration = T4/T5
 
-Each factor is the ratio of two neighbouring lines, so their product is T0/T5. Divided by the
-same product at the baseline, it is exactly the measured efficiency.
+Each factor is the ratio of two neighbouring lines, so the product of the factors is T0/T5. This
+product, divided by the same product at the baseline, is exactly the measured efficiency.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from scalewise.analysis.measure.window import Window
 
 CAUSES = ("computation", "balance", "input", "transfer", "orchestration")
 ByCause = dict[str, float | None]
-"""A factor or seconds by name of the cause; None if unknown."""
+"""Factors, or seconds, by cause; None for a cause that is unknown."""
 UNKNOWN_CAUSES: ByCause = dict.fromkeys((*CAUSES, "unexplained"))
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The lines T1 to T5 of one run, in seconds per step."""
+    """T1 to T5 of one run (see the top of this file), in seconds per step."""
 
     compute: float
     with_imbalance: float
@@ -38,12 +38,12 @@ class Chain:
     samples: float
     """Samples per device and step; a rank may have several devices."""
     transfer_known: bool = True
-    """Whether communication was timed; if not, it is part of computation and balance."""
+    """Whether communication was timed; if not, its time is part of computation and balance."""
     balance_known: bool = True
     """False if one process had several devices: their imbalance is part of computation."""
 
     def lines(self, per_sample: float) -> tuple[float, ...]:
-        """Return T0 to T5; ``per_sample`` is the baseline's seconds of computation, for T0."""
+        """Return T0 to T5; ``per_sample`` is the baseline's compute seconds per sample."""
         return (
             per_sample * self.samples,
             self.compute,
@@ -63,6 +63,7 @@ def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
     with_imbalance = compute + float((longest - ledger.typical(own)).mean())
     with_input = with_imbalance + float((longest_with_input - longest).mean())
     with_transfer = with_input + float(ledger.transfer.mean())
+    # Every factor divides by one of these.
     if min(compute, with_imbalance, with_input, with_transfer) <= 0 or not window.samples:
         return None
     return Chain(
@@ -78,8 +79,8 @@ def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
 
 
 def comparable_chains(chains: Sequence[Chain]) -> list[Chain]:
-    """Return chains that can be averaged: if transfer is unknown in one, it is part of
-    orchestration in all, so that the lines still sum to the measured step.
+    """Return the chains in a form that can be averaged. If any run did not time communication, T4
+    becomes T3 in all chains, so that the transfer of the other runs counts as orchestration.
     """
     if all(chain.transfer_known for chain in chains):
         return list(chains)
@@ -88,13 +89,13 @@ def comparable_chains(chains: Sequence[Chain]) -> list[Chain]:
     ]
 
 
-def mean_per_sample(chains: Sequence[Chain]) -> float:
-    """Return the compute per sample of a point's repeats, as their geometric mean."""
+def mean_compute_per_sample(chains: Sequence[Chain]) -> float:
+    """Return the geometric mean over repeats of the compute seconds per sample."""
     return geometric_mean([chain.compute / chain.samples for chain in chains])
 
 
 def factors_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
-    """Return each cause's factor, not yet relative to the baseline's: geometric mean over runs."""
+    """Return each cause's factor (geometric mean over runs), not yet divided by the baseline's."""
     chains = comparable_chains(chains)
     logs = np.log([chain.lines(per_sample) for chain in chains])
     factors = np.exp(-np.diff(logs).mean(axis=0))
@@ -111,19 +112,19 @@ def relative_factors(factors: ByCause, base: ByCause) -> ByCause:
 
 
 def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
-    """Return the mean seconds that each cause adds to the ideal step; they sum to T5 − T0 with
-    ``unexplained``, which is negative where T4 is longer than the measured step.
+    """Return the mean seconds that each cause adds to the ideal step. All values sum to T5 − T0,
+    including ``unexplained``, which is negative if T4 is longer than the measured step.
     """
     chains = comparable_chains(chains)
     added = np.diff([chain.lines(per_sample) for chain in chains])
-    # Orchestration, the last difference, cannot take negative time: that part is unexplained.
+    # The last difference is orchestration; where it is negative, it counts as unexplained.
     orchestration, unexplained = np.maximum(added[:, -1], 0.0), np.minimum(added[:, -1], 0.0)
     means = np.column_stack([added[:, :-1], orchestration, unexplained]).mean(axis=0).tolist()
     return _without_unknown(dict(zip((*CAUSES, "unexplained"), means)), chains)
 
 
 def _without_unknown(values: ByCause, chains: Sequence[Chain]) -> ByCause:
-    """Return the values with None for causes that are part of computation in some run."""
+    """Return the values, with None for causes that some run did not measure separately."""
     is_known = {
         "balance": all(chain.balance_known for chain in chains),
         "transfer": all(chain.transfer_known for chain in chains),

@@ -31,7 +31,7 @@ from scalewise.analysis.explain.chain import (
     Chain,
     comparable_chains,
     factors_by_cause,
-    mean_per_sample,
+    mean_compute_per_sample,
     relative_factors,
     seconds_by_cause,
 )
@@ -52,7 +52,7 @@ from scalewise.record.trace import Trace
 GRADES, GRADE_LIMITS = ("badly", "partly", "well"), (0.5, 0.8)
 """Grades of a curve, and the lowest efficiencies of ``partly`` and ``well``."""
 FUSED_PHASE = "step"
-"""The phase of a framework that runs forward, backward, exchange and update as one."""
+"""The only phase recorded if a framework runs forward, backward and update in one call."""
 MIN_CAUSE_SHARE = 0.02
 """The largest cause is named only if it adds at least this share of a step."""
 MAX_CLOCK_GAP_SECONDS = 0.1
@@ -69,7 +69,7 @@ def explain(
     attempts: Mapping[Path, Sequence[Attempt]] | None = None,
 ) -> Explanation:
     """Return the causes of lost efficiency at every point of a curve.
-    ``price``: per device-hour, or the name of an entry in the price list. ``traces``, ``nodes``
+    ``price`` is per device-hour, or names an entry of the price list. ``traces``, ``nodes``
     (samples of devices and hosts) and ``attempts`` are keyed by run folder.
     """
     traces, nodes, attempts = traces or {}, nodes or {}, attempts or {}
@@ -79,7 +79,7 @@ def explain(
     base_runs = groups[0][1]
     breakdowns = []
     for point, runs in groups:
-        # A point on another kind of device is compared with itself, not with other devices.
+        # A point on another kind of device is its own reference, and its factors are unknown.
         same_kind = same_device_kind(point, curve.baseline)
         reference, reference_runs = (curve.baseline, base_runs) if same_kind else (point, runs)
         breakdown = _breakdown(point, runs, reference, reference_runs, hourly_price)
@@ -115,7 +115,6 @@ def explain(
 
 
 def _usage(record: RunRecord, samples: Sequence[NodeRecord] | None) -> Usage | None:
-    """Return how devices and hosts were used while a run trained."""
     interval = training_interval(record)
     if not samples or not interval:
         return None
@@ -124,7 +123,7 @@ def _usage(record: RunRecord, samples: Sequence[NodeRecord] | None) -> Usage | N
 
 def _clock_doubts(usage: Usage | None) -> list[Doubt]:
     """Return a doubt for each node whose clock differs from the first node's."""
-    return [  # ``within`` is the uncertainty of ``ahead``.
+    return [  # ``host.within`` is the uncertainty of ``host.ahead``.
         Doubt("clock off", {"host": host.host, "ahead": host.ahead})
         for host in (usage.hosts if usage else ())
         if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > MAX_CLOCK_GAP_SECONDS
@@ -142,12 +141,12 @@ def _scaling_verdict(curve: ScalingCurve) -> ScalingVerdict | None:
 
 @dataclass(frozen=True, slots=True)
 class CauseTimes:
-    """What each cause adds to the step of a point, compared with the baseline."""
+    """What each cause adds to the step of a point. Defaults: the runs recorded no phases."""
 
     chains: Sequence[Chain] = ()
-    """The chain of each run of the point; empty if a run, also of the baseline, has none."""
+    """One per run of the point; empty unless all runs, including the baseline's, have a chain."""
     ideal: float | None = None
-    """Seconds of a step that only computes, as fast per sample as the baseline."""
+    """Seconds of a step that only computes, with the baseline's compute seconds per sample."""
     factors: ByCause = field(default_factory=lambda: dict.fromkeys(CAUSES))
     seconds: ByCause = field(default_factory=UNKNOWN_CAUSES.copy)
     baseline_seconds: ByCause = field(default_factory=UNKNOWN_CAUSES.copy)
@@ -155,7 +154,7 @@ class CauseTimes:
 
     @property
     def compute(self) -> float | None:
-        """Seconds of computation per step, with communication that was not timed separately."""
+        """Seconds of computation per step, including communication if it was not timed."""
         return _mean([chain.compute for chain in self.chains])
 
     @property
@@ -164,7 +163,7 @@ class CauseTimes:
         return all(chain.transfer_known for chain in self.chains)
 
     def largest(self, step: float) -> str | None:
-        """Return the cause that adds most to a step; None if less than ``MIN_CAUSE_SHARE``."""
+        """Return the cause that adds most to a step; None if its share is below MIN_CAUSE_SHARE."""
         added = {cause: self.seconds[cause] or 0.0 for cause in CAUSES}
         cause = max(CAUSES, key=lambda name: added[name])
         return cause if self.chains and added[cause] >= MIN_CAUSE_SHARE * step else None
@@ -180,7 +179,7 @@ def _cause_times(runs: Sequence[RunView], base_runs: Sequence[RunView]) -> Cause
         doubts.append(Doubt("transfer unknown" if balance_known else "fused step"))
     comparable = comparable_chains(chains)
     chains, base_chains = comparable[: len(runs)], comparable[len(runs) :]
-    per_sample = mean_per_sample(base_chains)
+    per_sample = mean_compute_per_sample(base_chains)
     return CauseTimes(
         chains=chains,
         ideal=float(np.mean([per_sample * chain.samples for chain in chains])),
@@ -254,13 +253,12 @@ def _growth_since_baseline(complete: Mapping[str, float], baseline: Point) -> di
 def _point_facts(
     point: Point, runs: Sequence[RunView], base_runs: Sequence[RunView], times: CauseTimes
 ) -> PointFacts:
-    """Return the facts by which the report chooses an action for a point."""
     step = float(np.mean([run.step for run in runs]))
     batch, base_batch = (
         float(np.mean([run.window.samples / run.window.steps / run.devices for run in repeats]))
         for repeats in (runs, base_runs)
     )
-    samples_by_rank = [run.ledger.samples for run in runs if run.ledger]  # A row per rank.
+    sample_matrices = [run.ledger.samples for run in runs if run.ledger]  # A row per rank.
     return PointFacts(
         point=point,
         spec=runs[0].record.spec,
@@ -270,22 +268,22 @@ def _point_facts(
         batch=batch,
         baseline_batch=base_batch,
         transfer_known=times.transfer_known,
-        even_batches=all(bool((rows == rows[0]).all()) for rows in samples_by_rank),
+        even_batches=all(bool((rows == rows[0]).all()) for rows in sample_matrices),
         has_workers=all(_workers(run.record) is not None for run in runs),
         loaders=_loader_rates(runs[0].record, step - (times.seconds["input"] or 0.0), batch),
     )
 
 
-def _loader_rates(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
-    """Return the rates that loaders deliver without training and that training needs; None if not
-    measured. ``step``: seconds without waiting for input; ``samples``: per device and step.
+def _loader_rates(record: RunRecord, step: float, batch: float) -> LoaderRates | None:
+    """Return the rates of the data loaders; None unless every rank measured its loader. ``step`` is
+    the seconds of a step without waiting for input, ``batch`` the samples per device and step.
     """
     loaders = [loader for rank in record.ranks if (loader := rank.notes.loader) and loader.rate]
     if len(loaders) < len(record.ranks):
         return None
     return LoaderRates(
         delivered=float(sum(loader.rate or 0.0 for loader in loaders)),
-        needed=len(loaders) * samples / step,
+        needed=len(loaders) * batch / step,
         workers=loaders[0].workers,
     )
 
@@ -294,8 +292,8 @@ def _shares(times: CauseTimes, step: float) -> ByCause:
     """Return the parts of a step as shares of its measured length; empty if unknown."""
     if not times.chains:
         return {}
-    # These names, also in the report and JSON, say what the time is spent on; causes say why it is
-    # lost: ranks are "waiting" because of poor "balance".
+    # The names, also used in the report and JSON, say what the time is spent on. Causes say why it
+    # is lost: for example, ranks are "waiting" because of poor "balance".
     seconds: ByCause = {
         "compute" if times.transfer_known else COMPUTE_AND_COMMUNICATION: times.compute,
         "waiting": times.seconds["balance"],
@@ -309,7 +307,7 @@ def _shares(times: CauseTimes, step: float) -> ByCause:
 def _costs(
     devices: int, step: float, runs: Sequence[RunView], added: ByCause, price: float | None
 ) -> dict[str, Cost]:
-    """Return the cost of each known cause; ``added``: seconds that each adds to a step."""
+    """Return the cost of each known cause; ``added`` holds the seconds it adds to a step."""
     steps = float(np.mean([run.window.steps for run in runs]))
     costs = {}
     for cause in CAUSES:
@@ -321,7 +319,7 @@ def _costs(
 
 
 def _rank_times(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
-    """Return every rank's mean seconds over steps and repeats, with its hosts."""
+    """Return every rank's seconds per step, mean over steps and repeats."""
     matrices_by_run = [  # In the order of RankTime's fields; a row per rank, a column per step.
         (ledger.compute, ledger.input, ledger.sync, ledger.other, ledger.behind)
         for run in runs
@@ -342,7 +340,7 @@ def _rank_times(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean over repeats; None unless all of them have a number."""
+    """Return the mean of a value over repeats; None unless it is known in all repeats."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers and len(numbers) == len(values) else None
 

@@ -1,4 +1,4 @@
-"""One run with everything from which its causes of loss and its receipt are computed."""
+"""One run with the values from which `explain` computes causes of loss and device-hours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,17 @@ from scalewise.record.read import RunRecord
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with its steady part, ledger (seconds by phase) and chain (seconds by cause)."""
+    """A run with its steady window, ledger (seconds by phase) and chain (seconds by cause)."""
 
     record: RunRecord
     window: Window
     ledger: Ledger | None
+    """None if no phases were recorded; the chain is then None too."""
     chain: Chain | None
 
     @classmethod
     def of(cls, record: RunRecord) -> "RunView":
-        """Return the view of a record."""
+        """Compute the window, the ledger and the chain of a record."""
         window = steady_window(record)
         ledger = build_ledger(record, window.first)
         world = record.spec.topology.world
@@ -29,7 +30,7 @@ class RunView:
 
     @property
     def devices(self) -> int:
-        """The devices of the run."""
+        """The number of devices of the run."""
         return self.record.spec.topology.world
 
     @property
@@ -39,7 +40,7 @@ class RunView:
 
     @property
     def pace(self) -> float:
-        """Device-seconds per sample."""
+        """Device-seconds per sample in the steady window."""
         return self.window.seconds * self.devices / self.window.samples
 
 
@@ -54,7 +55,7 @@ def runs_by_point(
 
 
 def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
-    """Return a step's bytes by collective, of the device that sends most; None if unknown."""
+    """Return the bytes of each collective in a step, on the device that sends most, if known."""
     traffics = [traffic for rank in record.ranks if (traffic := rank.notes.traffic)]
     if len(traffics) < len(record.ranks):
         return None

@@ -1,9 +1,9 @@
-"""A profiler's trace of a few steps, compared with the light measurement (timers) of the steps.
+"""A profiler's trace of a few steps, compared with the timers of these steps (light measurement).
 
 Every moment of a traced step is computation, exposed communication, waiting for input, or idle.
 Communication lasts from its launch to its end; it includes copying gradients out of DDP's buckets
-afterwards, as in DDP's own timers. On a device, computation is its kernels; on a CPU, it is the
-operators of the training threads, including the launch of a collective.
+afterwards, as in DDP's own timers. Computation on an accelerator ("device") is its kernels. On a
+CPU, it is the operators of the training threads, including those that launch a collective.
 """
 
 from collections import defaultdict
@@ -18,15 +18,15 @@ from scalewise.record.read import RankRecord, RunRecord
 from scalewise.record.trace import Event, Trace
 
 MIN_COMPARED_SHARE = 0.1
-"""The smallest share of a step at which the two measurements are compared."""
+"""Trace and timers are compared only for what takes at least this share of a step."""
 MAX_RELATIVE_GAP = 0.1
-"""The largest difference at which they agree, relative to the trace."""
+"""Trace and timers agree if they differ by at most this share of the traced time."""
 MAX_OPERATOR_GAP_SECONDS = 1e-4
 """Shorter gaps between operators are overhead of the framework and count as computation."""
 HOST_COLLECTIVE_PREFIXES = ("gloo:", "mpi:")
-"""Names of collectives that run on the host, on separate threads."""
+"""Prefixes of the names of collectives that run on the host, on separate threads."""
 COLLECTIVE_CALL_PREFIX = "c10d::"
-"""Operators of the training threads that launch a collective."""
+"""The prefix of operators that launch a collective; they run on the training threads."""
 UNPACK_OPERATOR = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 FETCH_OPERATOR = "enumerate(DataLoader)"
 
@@ -40,7 +40,7 @@ class TracedStepTimes:
     step: float
     compute: float
     communication: float
-    """All of it: ``overlap``, ``exposed``, and what runs while input is fetched."""
+    """All communication: ``overlap``, ``exposed``, and communication while input is fetched."""
     overlap: float
     """Communication that computation hides."""
     exposed: float
@@ -62,9 +62,9 @@ class QuantityCheck:
     traced: float
     """Seconds per step, by the trace."""
     ratio: float | None
-    """Light over traced, in the typical step."""
+    """The median over steps of light / traced; None if the trace shows nothing."""
     share: float
-    """The larger of the two, as a share of a step."""
+    """The larger of ``light`` and ``traced``, as a share of a step."""
     agrees: bool | None
     """None where ``share`` is too small to matter."""
 
@@ -78,7 +78,7 @@ class TraceComparison:
 
 
 def compare_with_trace(record: RunRecord, traces: Sequence[Trace]) -> TraceComparison | None:
-    """Compare the traces of a run with what was measured in the same steps; None without any."""
+    """Compare the traces of a run with the timers of the same steps; None if there is no trace."""
     ranks = [classify_trace(trace) for trace in traces if trace.laps and trace.events]
     checks = [check for rank in ranks for check in _check_rank(record.ranks[rank.rank], rank)]
     return TraceComparison(tuple(map(traced_step_times, ranks)), tuple(checks)) if ranks else None
@@ -97,9 +97,9 @@ def _check_rank(rank: RankRecord, intervals: "TraceIntervals") -> list[QuantityC
         traced = np.array(
             [total_length(intersect(parts, [step])) for step in intervals.steps.values()]
         )
-        if intervals.on_device:  # Kernels run later than the host's step: only means compare.
+        if intervals.on_device:  # Kernels run later than the host's step: compare only means.
             light, traced = light.mean(), np.array(total_length(parts) / len(traced))
-        if not np.isnan(light).any() and light.shape == traced.shape:
+        if not np.isnan(light).any() and light.shape == traced.shape:  # All steps were timed.
             step = float(np.median(rank.traced.seconds[in_trace]))
             checks.append(compare_quantity(intervals.rank, quantity, light, traced, step))
     return checks
@@ -137,10 +137,11 @@ class TraceIntervals:
     """Start and end of each step on the host, by step index."""
     compute: Sequence[Interval]
     communication: Sequence[Interval]
-    """Hidden or exposed."""
+    """All communication, hidden or exposed."""
     exposed: Sequence[Interval]
     unpacking: Sequence[Interval]
     fetch: Sequence[Interval]
+    """When the rank waited for input."""
 
 
 def classify_trace(trace: Trace) -> TraceIntervals:
@@ -153,15 +154,15 @@ def classify_trace(trace: Trace) -> TraceIntervals:
     window = [(begin, end)]
     working = _device_compute(events) if on_device else _host_compute(events)
     unpacking = [] if on_device else [_span(e) for e in events if e.name == UNPACK_OPERATOR]
-    fetching = union(_span(event) for event in events if event.name.startswith(FETCH_OPERATOR))
+    fetch_calls = union(_span(event) for event in events if event.name.startswith(FETCH_OPERATOR))
     # On a CPU, a loader without workers runs operators: they count as fetching, not as computation.
     # On a device, fetching counts only while the device is idle.
-    fetch = intersect(subtract(fetching, working) if on_device else fetching, window)
+    fetch = intersect(subtract(fetch_calls, working) if on_device else fetch_calls, window)
     compute = intersect(subtract(working, fetch), window)
     collectives = _device_collectives(events) if on_device else _host_collectives(events)
     communication = intersect([*collectives, *unpacking], window)
     exposed = subtract(communication, [*compute, *fetch])
-    lap_times: dict[int, list[float]] = defaultdict(list)
+    lap_times: dict[int, list[float]] = defaultdict(list)  # A lap is a timed part of a step.
     for lap in laps:
         lap_times[lap.step] += [lap.start, lap.end]
     return TraceIntervals(
@@ -211,7 +212,7 @@ def _is_host_collective(event: Event) -> bool:
 
 
 def _device_compute(events: Iterable[Event]) -> list[Interval]:
-    """Return when a device computed: kernels except collectives, memsets, copies on the device."""
+    """Return when a device computed: memsets, copies inside it, kernels other than collectives."""
     working = (
         _span(event)
         for event in events
@@ -223,9 +224,9 @@ def _device_compute(events: Iterable[Event]) -> list[Interval]:
 
 
 def _host_compute(events: Iterable[Event]) -> list[Interval]:
-    """Return when the host computed: operators on threads that run no collective. Launching a
-    collective counts, because it does not wait. Unpacking its result does not count, nor does an
-    operator that contains a launch or unpacking, because it may wait between them.
+    """Return when the host computed: operators on threads that run no collective. An operator that
+    launches a collective counts, because it does not wait. Unpacking the result does not count. An
+    operator that encloses a launch or unpacking does not count either, because it may wait inside.
     """
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -240,7 +241,7 @@ def _host_compute(events: Iterable[Event]) -> list[Interval]:
 
 
 def _operators_without_waiting(events: Iterable[Event]) -> list[Interval]:
-    """Return when one thread was in operators that contain no launch or unpacking."""
+    """Return when one thread was in operators that enclose no launch or unpacking."""
     operators = sorted(
         (event for event in events if event.kind == "cpu_op"), key=lambda e: (e.start, -e.end)
     )
@@ -263,22 +264,22 @@ def _host_collectives(events: Sequence[Event]) -> list[Interval]:
         for event in events
         if event.kind == "cpu_op" and event.name.startswith(COLLECTIVE_CALL_PREFIX)
     )
-    if len(active) == len(launches):  # They run in the order of their launches.
+    if len(active) == len(launches):  # Collectives run in the order of their launches.
         active = [(min(launch[0], run[0]), run[1]) for launch, run in zip(launches, active)]
     return union([*active, *launches])
 
 
 def _device_collectives(events: Sequence[Event]) -> list[Interval]:
-    """Return when collectives were in progress: as kernels, or on the host with copies to it."""
+    """Return when collectives were in progress: their kernels, or host collectives and copies."""
     kernels = [_span(e) for e in events if e.kind == "kernel" and _is_device_collective(e)]
     if not any(_is_host_collective(event) for event in events):
         return union(kernels)
-    # Copies on streams without kernels are those of collectives.
-    compute_streams = {event.thread for event in events if event.kind == "kernel"}
+    # Copies on a stream without kernels belong to collectives that run on the host.
+    streams_with_kernels = {event.thread for event in events if event.kind == "kernel"}
     copies = [
         _span(event)
         for event in events
-        if event.kind == "gpu_memcpy" and event.thread not in compute_streams
+        if event.kind == "gpu_memcpy" and event.thread not in streams_with_kernels
     ]
     return union([*kernels, *copies, *_host_collectives(events)])
 

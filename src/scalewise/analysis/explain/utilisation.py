@@ -1,8 +1,8 @@
-"""How busy devices and hosts were during a part of a run, and their energy.
+"""How busy devices and hosts were during an interval of a run, and their energy.
 
 Utilisation misleads: a device that waits inside a collective spins, and shows 100 % without useful
 work. Spinning takes far fewer watts than computing, so compare ``power`` first. A sample covers the
-time since the previous one, so means weight each sample by its seconds inside the part.
+time since the previous sample; means weight it by how many of these seconds lie in the interval.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import Numbers
 
 IDLE_SHARE = 0.05
-"""A device is idle if it is in use for less than this share of the time."""
+"""A device counts as idle in a sample if it was in use for less than this share of the time."""
 MIN_IDLE_SECONDS = 2.0
 """Shorter pauses are not reported: samples are about a second apart."""
 THROTTLED_SHARE = 0.9
-"""A clock that ends below this share of its highest rate was throttled."""
+"""A device was throttled if its last clock rates are below this share of its highest rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:
-    """One device during a stretch of time; unknown is ``None``."""
+    """How one device was used during an interval; values that are unknown are None."""
 
     host: str
     index: int
     name: str | None
     busy: float | None
-    """The mean share of time, 0 to 1, in which anything ran: spinning in a collective too."""
+    """The mean share of time, 0 to 1, in which a kernel ran, including one that only waits."""
     memory: float | None
     """The highest number of bytes in use."""
     power: float | None
@@ -41,18 +41,18 @@ class Utilisation:
     idle: tuple[tuple[float, float], ...]
     """Start and end, by the wall clock, of each pause of two seconds or more."""
     clock: float | None
-    """Mean MHz while it was in use."""
+    """Mean MHz while the device was in use."""
     throttled: bool | None
-    """Whether its clock while in use was, in the last quarter, below 90 % of the highest one."""
+    """Whether the mean clock in the last quarter (while in use) is below 90 % of the highest."""
     own: int | None
-    """The largest number of the run's processes on it at a time; 0 if the run did not use it."""
+    """The run's processes on this device, at most at one time; 0 if the run did not use it."""
     foreign: int | None
-    """The largest number of other processes on it at a time."""
+    """Other processes on this device, at most at one time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUtilisation:
-    """One machine during a stretch of time; unknown is ``None``."""
+    """How one machine was used during an interval; values that are unknown are None."""
 
     host: str
     busy: float | None
@@ -62,7 +62,7 @@ class HostUtilisation:
     memory: float | None
     """The highest number of bytes in use."""
     energy: float | None
-    """Joules of its processors, without its devices and its memory."""
+    """Joules of its CPUs; accelerators and memory are not included."""
     ahead: float | None = None
     """Seconds by which its clock is ahead of the first node's."""
     within: float | None = None
@@ -107,18 +107,18 @@ def host_utilisations(
     nodes: Sequence[NodeRecord], start: float, end: float
 ) -> tuple[HostUtilisation, ...]:
     """Return how each machine was used between two times of the wall clock."""
-    weights = [_sample_weights(node, start, end) for node in nodes]
+    weights_by_node = [_sample_weights(node, start, end) for node in nodes]
     return tuple(
         HostUtilisation(
             host=node.host,
-            busy=weighted_mean(node.cpu, seconds),
-            own=weighted_mean(node.own, seconds),
-            memory=_maximum(node.memory, seconds),
+            busy=weighted_mean(node.cpu, weights),
+            own=weighted_mean(node.own, weights),
+            memory=_maximum(node.memory, weights),
             energy=energy_between(node.at, node.energy, start, end),
             ahead=node.ahead,
             within=node.within,
         )
-        for node, seconds in zip(nodes, weights)
+        for node, weights in zip(nodes, weights_by_node)
     )
 
 
@@ -143,7 +143,7 @@ def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
 
 
 def _maximum(values: Numbers, weights: Numbers) -> float | None:
-    """Return the largest value of positive weight that is not NaN; None if there are none."""
+    """Return the largest value, without NaN and samples of weight 0; None if no value is left."""
     valid = values[(weights > 0) & ~np.isnan(values)]
     return float(valid.max()) if valid.size else None
 
@@ -151,12 +151,12 @@ def _maximum(values: Numbers, weights: Numbers) -> float | None:
 def idle_periods(
     edges: Numbers, utilisation: Numbers, start: float, end: float
 ) -> tuple[tuple[float, float], ...]:
-    """Return when the device was idle for two seconds or more; an unknown sample ends a period.
+    """Return when the device was idle for two seconds or more. A NaN sample ends an idle period.
 
     >>> idle_periods(np.arange(6.0), np.array([1.0, 0.0, 0.04, 0.0, 0.9]), 0.0, 5.0)
     ((1.0, 4.0),)
     """
     idle = utilisation < IDLE_SHARE
-    samples = zip(edges[:-1][idle].tolist(), edges[1:][idle].tolist())
-    periods = intersect(samples, [(start, end)])
+    idle_samples = zip(edges[:-1][idle].tolist(), edges[1:][idle].tolist())
+    periods = intersect(idle_samples, [(start, end)])
     return tuple((begin, stop) for begin, stop in periods if stop - begin >= MIN_IDLE_SECONDS)

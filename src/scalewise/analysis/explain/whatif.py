@@ -1,5 +1,5 @@
-"""What-if: the recorded steps replayed with one thing changed. In the replay, a step ends for all
-ranks when the last rank has reached the exchange and the transfer is over.
+"""What-if: the recorded steps are replayed with one change, such as a faster link. In the replay,
+a step ends for all ranks when the last rank is ready to exchange gradients, plus the transfer time.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from scalewise.analysis.measure import Point
 from scalewise.analysis.measure.ledger import Ledger, Numbers
 
 MIN_GAIN_SHARE = 0.01
-"""Changes that gain less throughput and save less of the complete time are not shown."""
+"""A change is shown if it adds this share of throughput or saves this share of complete time."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The effect of one change."""
+    """A point as it would be with one change."""
 
     change: str
     step: float
-    """Seconds of a step."""
+    """Seconds of a step with the change."""
     throughput: float
     complete: float
-    """Seconds of the complete job."""
+    """Seconds of the complete job with the change."""
     gain: float
-    """Added throughput, as a share of the measured one."""
+    """Added throughput, as a share of the measured throughput."""
     saved: float
     """Seconds of the complete job saved."""
 
@@ -39,28 +39,27 @@ class Replay:
     """None where the framework reads the data itself."""
 
     def recorded(self) -> Numbers:
-        """Return the seconds of the steps as recorded."""
+        """Return the replayed seconds of each step without any change."""
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer)
 
     def balanced(self) -> Numbers:
-        """Return the seconds of the steps if no rank were slower than the typical one."""
+        """Return the seconds of each step if no rank were slower than the typical rank."""
         own = self.ledger.typical(self.ledger.own)
-        return np.minimum(
-            self.recorded(), _synchronised(own + self.ledger.input, self.ledger.transfer)
-        )
+        balanced = _synchronised(own + self.ledger.input, self.ledger.transfer)
+        return np.minimum(self.recorded(), balanced)  # Balancing makes no step longer.
 
     def with_double_link(self) -> Numbers:
-        """Return the seconds of the steps with a link of twice the bandwidth."""
+        """Return the seconds of each step with a link of twice the bandwidth."""
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer / 2)
 
     def with_double_loaders(self) -> Numbers:
-        """Return the seconds of the steps with twice the loader workers. Workers prepare a batch
+        """Return the seconds of each step with twice the loader workers. Workers prepare a batch
         during the previous step: if a rank had to wait, preparing took about as long as a step.
         """
         ledger = self.ledger
-        if not self.workers:  # The rank loads its data itself: a second loader halves it.
+        if not self.workers:  # The rank loads its data itself; two loaders halve the wait.
             return _synchronised(ledger.own + ledger.input / 2, ledger.transfer)
-        overlapped = ledger.own + ledger.transfer
+        overlapped = ledger.own + ledger.transfer  # Time in which preparing delays nothing.
         sync = ledger.transfer if ledger.sync is None else ledger.sync
         preparing = ledger.own + ledger.input + sync
         waiting = np.clip(preparing / 2 - overlapped, 0, ledger.input)
@@ -73,13 +72,14 @@ STEP_CHANGES = {
     "twice the loaders": Replay.with_double_loaders,
 }
 REMOVABLE_PARTS = {"no validation": "validate", "no checkpoint": "checkpoint"}
+"""Changes that remove a part of the complete job, with the name of that part."""
 
 
 def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatIf, ...]:
     """Return the effect of each change on a point, those that save most time first."""
     if not point.throughput or not point.time or not point.steps:
         return ()
-    rate, time = point.throughput.value, point.time.value
+    throughput, time = point.throughput.value, point.time.value
     effects = []
     has_workers = all(run.workers is not None for run in replays)
     for change, replay_changed in STEP_CHANGES.items() if replays else ():
@@ -91,14 +91,15 @@ def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatI
         new_step = step - saved_per_step
         speedup = step / new_step
         saved = saved_per_step * point.steps
-        effects.append(WhatIf(change, new_step, rate * speedup, time - saved, speedup - 1, saved))
-    for change, name in REMOVABLE_PARTS.items():
-        saved = point.complete[name].value if name in point.complete else 0.0
-        effects.append(WhatIf(change, step, rate, time - saved, 0.0, saved))
+        effect = WhatIf(change, new_step, throughput * speedup, time - saved, speedup - 1, saved)
+        effects.append(effect)
+    for change, part in REMOVABLE_PARTS.items():
+        saved = point.complete[part].value if part in point.complete else 0.0
+        effects.append(WhatIf(change, step, throughput, time - saved, 0.0, saved))
     shown = [e for e in effects if e.gain >= MIN_GAIN_SHARE or e.saved >= MIN_GAIN_SHARE * time]
     return tuple(sorted(shown, key=lambda effect: -effect.saved))
 
 
 def _synchronised(before_exchange: Numbers, transfer: Numbers) -> Numbers:
-    """Return the seconds of each step: until the last rank's exchange, plus the transfer."""
+    """Return the seconds of each step: the slowest rank's up to the exchange, and the transfer."""
     return np.asarray(before_exchange.max(axis=0) + transfer)
