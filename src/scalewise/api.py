@@ -1,4 +1,4 @@
-"""The public Python API: thin functions over what the command line uses."""
+"""The public Python API: thin functions over the modules that the command line also uses."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ from scalewise.spec import StudySpec
 Pairs = Iterable[tuple[int, float]]
 
 
-class _Silent:
+class _SilentWatcher:
     """A watcher of a study's progress that shows nothing."""
 
     def begin(self, todo: int, finished: int, request: str) -> None: ...
@@ -45,7 +45,7 @@ def run(
     """
     spec = question if isinstance(question, StudySpec) else study.load(Path(question), variant)
     study_folder = Path(folder) if folder else Path("runs") / spec.name
-    study.run(spec, study_folder, _Silent(), again=again)
+    study.run(spec, study_folder, _SilentWatcher(), again=again)
     return study_folder
 
 
@@ -56,8 +56,8 @@ def measure(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return the scaling curve of a study folder or a CSV file.
-    ``where`` selects one of several curves, for example ``where={"strategy": "fsdp"}``.
+    """Return the scaling curve of a study folder or a CSV file. ``where={"strategy": "fsdp"}``
+    selects one of several curves; ``scaling`` and ``devices_per_node`` are for CSV files only.
     """
     curves = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
     return with_warning_texts(results.select_curve(curves, where, source))
@@ -69,7 +69,7 @@ def explain(
     where: Mapping[str, Any] | None = None,
     price: Rate | float | str | None = None,
 ) -> Explanation:
-    """Return where a study's time went; with a ``price`` (as in ``advise``), causes get a cost."""
+    """Return where a study's time went, with costs if there is a ``price`` (see ``advise``)."""
     return results.select_curve(results.explanations(Path(folder), price=price), where, folder)
 
 
@@ -102,27 +102,28 @@ def advise(  # noqa: PLR0913 - one parameter per condition
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
     Several purposes must all be met. Candidates are the measured device counts, ``at``, and the
-    doublings between them (without ``at``, two doublings). ``price`` is per device-hour, or a name
-    from ``scalewise catalog prices``. If no energy was measured, ``watts`` per device are used, or
-    those of ``device`` in the catalog. ``whole_nodes`` charges partly used nodes in full.
+    doublings between them; without ``at``, two more doublings. ``price`` is per device-hour, or a
+    name from ``scalewise catalog prices``. If no energy was measured, ``watts`` per device count,
+    or those of ``device`` in the catalog. ``whole_nodes`` charges partly used nodes in full.
 
-    With ``target``, such as ``"epochs=90 at 256"``, time is that to the target; ``loss=`` and
-    ``accuracy=`` need a study folder. ``wait`` is the time in a queue (``"10min"``,
-    ``"8=10min,32=6h"``). ``interrupted_every`` is the time between interruptions (``"12h"`` per
-    device, ``"12h per node"``); ``save`` and ``restart`` are taken from the records if not given.
-    ``worth`` asks what would make that many devices worthwhile; ``runs``, how to place that many
-    equal runs.
+    With ``target``, such as ``"epochs=90 at 256"``, the time is the time to reach the target;
+    ``loss=`` and ``accuracy=`` need a study folder. ``critical_batch`` is the global batch that
+    needs twice the samples of a small batch; ``batch`` is that of a CSV file. ``wait`` is the time
+    in a queue (``"10min"``, ``"8=10min,32=6h"``). ``interrupted_every`` is the mean time between
+    interruptions (``"12h"`` per device, ``"12h per node"``); ``save`` and ``restart`` are the times
+    of a checkpoint and a restart, by default as recorded. The advice also says what would make
+    ``worth`` devices worthwhile, and how to place ``runs`` equal runs.
     """
     records: list[RunRecord] = []  # Only a study folder has records.
     if isinstance(curve, ScalingCurve):
-        loaded = curve
+        measured = curve
     elif Path(curve).is_dir():
-        loaded, records = results.curve_and_records(Path(curve))
+        measured, records = results.curve_and_records(Path(curve))
     else:
-        loaded = measure(curve)
+        measured = measure(curve)
     parsed = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
     advice = choose_devices(
-        loaded,
+        measured,
         parsed,
         at,
         price=price,
@@ -158,7 +159,7 @@ def curve(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return a curve from ``(devices, value)`` pairs in samples per second, seconds and kWh."""
+    """Return a curve from ``(devices, value)`` pairs; values are samples/s, seconds and kWh."""
     compared = curve_from_numbers(
         throughputs,
         times=times,

@@ -1,4 +1,4 @@
-"""Load results: curves, explanations and receipts from study folders or CSV files."""
+"""Load curves, explanations and receipts (device-hours by use) from study folders or CSV files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def curves(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> list[ScalingCurve]:
-    """Return all curves; options are for CSV files (``in_order`` refuses unsorted rows)."""
+    """Return the curves of study folders and CSV files. The options are for CSV files only."""
     loaded: list[ScalingCurve] = []
     for path in paths:
         if path.is_dir():
@@ -72,7 +72,7 @@ def curve_and_records(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return the curve to predict or advise from, and its run records (none for a CSV file)."""
+    """Return one curve of a study folder or CSV file, and its run records (a CSV file has none)."""
     if path.is_dir():
         _refuse_csv_options(path, scaling)  # ``devices_per_node`` is checked below.
         curve, records = study_curve(path, where)
@@ -103,8 +103,8 @@ def _refuse_csv_options(folder: Path, options: object) -> None:
 def select_curve(
     candidates: Sequence[CurveOrExplanation], where: Mapping[str, Any] | None, source: str | Path
 ) -> CurveOrExplanation:
-    """Return the only curve with the settings ``where``; values are compared as text. A curve's
-    ``where`` holds the varied settings that distinguish it from others of its study.
+    """Return the only curve (or explanation of a curve) that has the settings ``where``. Values are
+    compared as text. The ``where`` of a curve holds those settings that its study varies.
     """
     required = dict(where or {})
     matching = [
@@ -150,19 +150,19 @@ def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
 
 
 def curves_with_records(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
-    """Return a study's curves from the runs that can be read, each with its run records."""
+    """Return a study's curves, each with its run records; runs that cannot be read are left out."""
     return [(curve, records) for curve, records, _ in _load_study(folder)]
 
 
 def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
     """Return a study's curves, each with its run records and with the node samples of all runs."""
     if folder.is_file():
-        problem = (
+        defect = (
             "holds results only, without the records that explain them"
             if folder.suffix == ".csv"
             else "is not a study folder"
         )
-        raise SpecError(f"{folder} {problem}", hint="give the folder that `scalewise run` printed")
+        raise SpecError(f"{folder} {defect}", hint="give the folder that `scalewise run` printed")
     study = read_study(folder)
     records, problems = _read_records(study, folder)
     if problems and not records:
@@ -202,7 +202,7 @@ def receipt(
     *,
     price: Rate | float | str | None = None,
 ) -> Receipt:
-    """Return a study's device-hours, useful and lost by cause; ``explained`` saves reading it."""
+    """Return a study's device-hours, useful and lost by cause. ``explained`` saves reading runs."""
     run_ids = {run.id for run in read_study(folder).runs()}
     parts: list[Receipt] = []
     if explained is not None:
@@ -222,15 +222,15 @@ def receipt(
     parts.append(Receipt(bought=idle, lost={"idle": idle} if idle else {}))
     summed = sum_receipts(parts)
     # Finished runs that cannot be read were paid for too.
-    unexplained = bought(folder) - summed.bought
-    if unexplained > 1e-9 * summed.bought:  # Less is a rounding error.
-        unread = Receipt(bought=unexplained, lost={"unexplained": unexplained})
+    unread_hours = bought(folder) - summed.bought
+    if unread_hours > 1e-9 * summed.bought:  # Less is a rounding error.
+        unread = Receipt(bought=unread_hours, lost={"unexplained": unread_hours})
         summed = sum_receipts([summed, unread])
     return summed.priced(None if price is None else price_of(price))
 
 
 def traces_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:
-    """Return the profiler traces of the traced runs among these, by run folder."""
+    """Return the profiler traces of those runs that were traced, by run folder."""
     return {
         record.folder: read_traces(record.folder, len(record.ranks))
         for record in records
@@ -239,7 +239,7 @@ def traces_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ..
 
 
 def measured_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
-    """Return the curves of a study that is not complete yet; empty if no run can be read."""
+    """Return the curves of a study that may still be running; empty if no run can be read."""
     records, _ = _read_records(study, folder)
     try:
         return scaling_curves(study, records, node_samples_by_folder(records))
@@ -257,7 +257,7 @@ def _read_records(
         try:
             if finished(folder / run.id):
                 records.append(read_run(folder / run.id, run))
-        except NewerSchema:
+        except NewerSchema:  # An upgrade of scalewise is needed: leaving the run out would hide it.
             raise
         except RecordError as problem:
             problems[run] = problem
@@ -270,30 +270,30 @@ def _study_warnings(
     records: Sequence[RunRecord],
     problems: Mapping[RunSpec, RecordError],
 ) -> list[str]:
-    """Return warnings for all curves of a study: about missing runs, idle devices and defects."""
+    """Return the warnings that all curves of a study share: missing runs, idle devices, defects."""
     warnings = [f"left out: {problem} ({problem.hint})" for problem in problems.values()]
     shares = allocation_shares(folder)
-    hours, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)
+    total, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)
     if idle:
         allocation_devices = max(share.allocation_devices for share in shares)
         warnings.append(
             f"all runs shared an allocation of {allocation_devices} devices: "
-            f"{idle:.2f} of {hours:.2f} device-hours ({idle / hours:.0%}) were idle beside "
+            f"{idle:.2f} of {total:.2f} device-hours ({idle / total:.0%}) were idle beside "
             "smaller runs"
         )
     runs = study.runs()
-    finished_runs = {*problems, *(record.spec for record in records)}
+    finished_runs = {*problems, *(record.spec for record in records)}  # Readable or not.
     unfinished = [run for run in runs if run not in finished_runs]
     if records and unfinished:
         warnings.append(f"{len(unfinished)} of {len(runs)} runs are not finished")
     warnings += _watch_warnings(records)
     warnings += _sample_count_warnings(records)
-    causes = ((run, failure(folder / run.id)) for run in unfinished if run.program)
-    return warnings + [f"{run.topology}: {cause}" for run, cause in causes if cause]
+    failures = ((run, failure(folder / run.id)) for run in unfinished if run.program)
+    return warnings + [f"{run.topology}: {cause}" for run, cause in failures if cause]
 
 
 def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Warn about runs that were watched or traced incompletely, or exchanged no gradients."""
+    """Return warnings about incomplete watching or traces, and ranks that exchange nothing."""
     warnings = []
     for note, text in (
         ("unwatched", "watching stopped before the end"),
@@ -311,7 +311,7 @@ def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Warn where the samples or the steps of a watched program were inferred and may be wrong."""
+    """Return warnings where samples or steps of a user's program were inferred and may be wrong."""
     option = parameter("samples_per_step")
     inferred = [record for record in records if not record.spec.samples_per_step]
     warnings: list[str] = []

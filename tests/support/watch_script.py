@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import study
-from scalewise.api import _Silent
+from scalewise.api import _SilentWatcher
 from scalewise.errors import RunFailed
 from scalewise.record.write import rank_file
 from scalewise.spec import StudySpec
@@ -61,7 +61,7 @@ def run(script: Script, devices: int, folder: Path, **fields: Any) -> tuple[list
     try:
         asked = question(script, devices, **fields)
         try:
-            study.run(asked, folder / "study", _Silent())
+            study.run(asked, folder / "study", _SilentWatcher())
         except RunFailed as failed:
             cause = str(failed)
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scalewise import explain, measure, study
-from scalewise.api import _Silent
+from scalewise.api import _SilentWatcher
 from scalewise.errors import RunFailed
 from watched_scripts import HERE
 
@@ -42,7 +42,7 @@ def start(program: tuple[str, ...], devices: str, folder: Path, env: dict[str, s
         for name, value in env.items():
             patch.setenv(name, value)
         try:
-            study.run(study.from_program(program, devices), folder / "study", _Silent())
+            study.run(study.from_program(program, devices), folder / "study", _SilentWatcher())
         except RunFailed as failed:
             logs = [path.read_text() for path in folder.glob("study/*/log.txt")]
             pytest.fail("\n".join([str(failed), *logs]))

@@ -100,8 +100,7 @@ def point_receipt(
 def wasted_receipt(cause: str, attempts: Sequence[Attempt]) -> Receipt:
     """Return the receipt of a run without result: all its device-hours are lost to ``cause``."""
     hours = math.fsum(attempt.device_hours for attempt in attempts)
-    runs = 1 if attempts else 0
-    return Receipt(runs=runs, bought=hours, lost={cause: hours} if hours else {})
+    return Receipt(runs=int(bool(attempts)), bought=hours, lost={cause: hours} if hours else {})
 
 
 def sum_receipts(parts: Iterable[Receipt]) -> Receipt:

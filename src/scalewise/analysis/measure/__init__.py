@@ -9,9 +9,9 @@ point         all metrics of one number of devices, and their columns in tables
 intervals     set operations on time intervals
 energy        joules and watts, by the counters of devices and hosts
 mfu           the share of a device's peak that the model's operations reach
-host_load     other processes on the hosts
+host_load     doubts about hosts that other processes overloaded
 curve         points compared with the baseline and with each other
-acceleration  points on another kind of device than the baseline's
+acceleration  compares points on different kinds of device
 summary       curves from the records of a study
 csv_table     curves from numbers measured elsewhere
 """

@@ -1,4 +1,4 @@
-"""Curves from numbers that were not measured by scalewise: pairs, or a CSV table."""
+"""Curves from numbers that scalewise did not measure: (devices, value) pairs, or a CSV table."""
 
 import csv
 import math
@@ -31,17 +31,17 @@ def curve_from_numbers(
     samples: Iterable[tuple[int, float]] = (),
     energies: Iterable[tuple[int, float]] = (),
 ) -> ScalingCurve:
-    """Return the curve of (devices, value) pairs; ``energies`` are in kWh, of all devices.
+    """Return the curve of (devices, value) pairs, in samples per second, seconds, samples and kWh.
 
     >>> curve = curve_from_numbers([(1, 240.0), (2, 464.0)], scaling="weak")
     >>> round(curve.points[1].efficiency.value, 3)
     0.967
     """
     columns = {
-        "throughput": _column("throughput", throughputs),
-        "time": _column("time", times),
-        "samples": _column("samples", samples),
-        "energy": _column("energy", energies),
+        "throughput": _checked_column("throughput", throughputs),
+        "time": _checked_column("time", times),
+        "samples": _checked_column("samples", samples),
+        "energy": _checked_column("energy", energies),
     }
     if scaling not in (None, "weak", "strong"):
         raise SpecError(
@@ -90,7 +90,7 @@ def _point(
     )
 
 
-def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
+def _checked_column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
     column: dict[int, float] = {}
     for devices, value in pairs:
         if not _is_number(devices) or devices != int(devices) or devices < 1:
@@ -113,7 +113,7 @@ def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
 
 
 def _is_number(value: object) -> bool:
-    """Say whether this is a finite number, of a Python or a numpy type."""
+    """Say whether a value is a finite number of a Python or numpy type."""
     return (
         isinstance(value, (SupportsFloat, SupportsIndex))
         and not isinstance(value, (bool, str))
@@ -130,11 +130,11 @@ def curve_from_csv(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> ScalingCurve:
-    """Return the curve of a table with a header line; ``#`` begins a comment. ``source`` names the
-    table in errors; ``in_order`` refuses rows that are not sorted by devices.
+    """Return the curve of a table with a header line; lines that begin with ``#`` are comments.
+    ``source`` names the table in errors. With ``in_order``, rows must be sorted by devices.
     """
     source = source or name
-    rows = list(_lines(source, text))
+    rows = list(_data_lines(source, text))
     if not rows:
         raise SpecError(f"{source} is empty", hint=HEADER_HINT)
     header = [title.lower() for title in rows[0][1]]
@@ -171,8 +171,8 @@ def curve_from_csv(
     )
 
 
-def _lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the location (``FILE, line 3``) and the cells of each line with data."""
+def _data_lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the location (``FILE, line 3``) and the cells of each line that is no comment."""
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             where = f"{source}, line {number}"
@@ -183,6 +183,7 @@ def _lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _check_header(source: str, header: Sequence[str]) -> None:
+    # Titles such as "n_devices" belong to a table with a wrong title, which is an error below.
     if not any(part in title for title in header for part in ("device", *COLUMNS[1:])):
         raise SpecError(f"{source} is neither a study's folder nor a table", hint=HEADER_HINT)
     for title in header:
@@ -208,7 +209,7 @@ def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, f
 
 
 def _parse_number(where: str, title: str, cell: str) -> float:
-    try:  # float() would also accept digits of other scripts, and 1_000.
+    try:  # Unlike float(), refuse digits of other scripts, and 1_000.
         value = float(cell if cell.isascii() and "_" not in cell else "nan")
     except ValueError:
         value = math.nan

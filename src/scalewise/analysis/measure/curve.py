@@ -1,5 +1,5 @@
-"""A scaling curve: points of runs that differ only in topology, repeat and the batch size that weak
-or strong scaling requires, compared with the smallest point (the baseline) and the one before.
+"""A scaling curve: its runs differ only in topology, repeat and the batch size that weak or strong
+scaling requires. Each point is compared with the smallest (the baseline) and the previous one.
 """
 
 import math
@@ -27,7 +27,7 @@ class ScalingCurve:
     where: Mapping[str, Any] = field(default_factory=dict)
     """The varied settings that distinguish this curve from others of its study."""
     scaling: str | None = None
-    """How the batch grows with devices: weak, strong, or unknown."""
+    """How the batch grows with devices: ``weak`` or ``strong``; None if unknown."""
     work: str | None = None
     """What a run does in total, as text: ``3 epochs over the same data``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class ScalingCurve:
 
 
 def condition_differences(curves: Sequence[ScalingCurve]) -> list[Doubt]:
-    """Return a doubt for each condition in which curves differ, except varied settings."""
+    """Return a doubt for each condition in which curves differ, except settings that vary."""
     by_curve = []
     for curve in curves:
         conditions = {"scaling": curve.scaling, "work": curve.work, **curve.conditions}
@@ -84,23 +84,23 @@ def find_differences(kind: DoubtKind, items: Sequence[Mapping[str, Any]]) -> lis
 
 
 def compare(curve: ScalingCurve) -> ScalingCurve:
-    """Return the curve with every point compared to the baseline and the one before."""
+    """Return the curve with every point compared to the baseline and to the previous point."""
     base = curve.baseline
-    fixed = _fixed_seconds(curve.points)
+    fixed_seconds = _fixed_seconds(curve.points)
     by_time = not any(point.throughput for point in curve.points)
     predecessors: list[Point | None] = [None, *curve.points]
     points = []
     for point, previous in zip(curve.points, predecessors):
-        timed = _compare_times(point, base, previous, fixed)
+        timed = _compare_times(point, base, previous, fixed_seconds)
         points.append(replace(timed, **_compare_speed(point, base, previous, by_time)))
     return replace(curve, points=tuple(points))
 
 
 def _compare_times(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
-    """Return the point with times and accuracy compared; ``fixed``: see ``_fixed_seconds``."""
+    """Return the point with compared times and accuracy; ``fixed`` is from ``_fixed_seconds``."""
     equal_work = same_work(point, base)
-    work = {"samples": point.samples, "baseline": base.samples}
-    work_doubts = [] if equal_work else [Doubt("work differs", work)]
+    figures = {"samples": point.samples, "baseline": base.samples}
+    work_doubts = [] if equal_work else [Doubt("work differs", figures)]
     overhead = point.overhead
     if overhead is None and fixed is not None and point.time:
         overhead = fixed / point.time.value
@@ -118,7 +118,7 @@ def _compare_times(point: Point, base: Point, previous: Point | None, fixed: flo
 def _compare_speed(
     point: Point, base: Point, previous: Point | None, by_time: bool
 ) -> dict[str, Any]:
-    """Return the fields that follow from the speedup, by throughput or (``by_time``) by time."""
+    """Return the fields that follow from the speedup, which is by throughput or ``by_time``."""
 
     def speedup_over(other: Point) -> Estimate | None:
         if not by_time:
@@ -144,14 +144,14 @@ def _compare_speed(
     }
 
 
-def ratio(upper: Estimate | None, lower: Estimate | None) -> Estimate | None:
-    """Return a ratio of estimates; exactly 1 if both are the same object."""
-    if upper is None or lower is None:
+def ratio(dividend: Estimate | None, divisor: Estimate | None) -> Estimate | None:
+    """Return a ratio of estimates; exactly 1 for an estimate divided by itself (the baseline)."""
+    if dividend is None or divisor is None:
         return None
-    if upper is lower:
-        bound = None if upper.low is None else 1.0
-        return Estimate(1.0, bound, bound, upper.count)
-    return upper / lower
+    if dividend is divisor:
+        bound = None if dividend.low is None else 1.0
+        return Estimate(1.0, bound, bound, dividend.count)
+    return dividend / divisor
 
 
 def _per_doubling(speedup: Estimate | None, growth: float) -> Estimate | None:
@@ -160,39 +160,39 @@ def _per_doubling(speedup: Estimate | None, growth: float) -> Estimate | None:
         return None
     try:
         return speedup.through(lambda r: r ** (1 / math.log2(growth)) - 1)
-    except OverflowError:  # The two device counts are almost equal.
+    except OverflowError:  # The numbers of devices are almost equal.
         return None
 
 
 def same_work(point: Point, other: Point) -> bool:
-    """Say whether two points did the same work within 1 %; true where both are unknown."""
+    """Say whether two points did the same work within 1 %; two unknown works count as the same."""
     if point.samples is None or other.samples is None:
         return point.samples is other.samples
     return abs(point.samples - other.samples) <= SAME_WORK_TOLERANCE * other.samples
 
 
 def _saved_share(earlier: Point, point: Point) -> Estimate | None:
-    """Return the share of an earlier point's complete time that this point saves, at equal work."""
+    """Return the share of an earlier point's complete time that is saved; None if work differs."""
     share = ratio(point.time, earlier.time) if same_work(point, earlier) else None
     return share.through(lambda s: 1 - s) if share else None
 
 
 def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
-    """Doubt an accuracy that differs from the baseline's by more than chance at 90 % confidence.
-    Chance is the spread of repeats, or else of the validated samples; at least 1.5 samples.
+    """Return a doubt if the accuracy differs from the baseline's by more than chance explains, at
+    90 % confidence. Chance is the spread of repeats or else that of random validation samples.
     """
-    now, before, samples = point.accuracy, base.accuracy, point.validation_samples
-    if point is base or now is None or before is None or not samples:
+    accuracy, expected, samples = point.accuracy, base.accuracy, point.validation_samples
+    if point is base or accuracy is None or expected is None or not samples:
         return []
-    if now.high is not None and before.high is not None:
-        chance = math.hypot(now.high - now.value, before.high - before.value)
+    if accuracy.high is not None and expected.high is not None:
+        chance = math.hypot(accuracy.high - accuracy.value, expected.high - expected.value)
     else:
-        share = (now.value + before.value) / 2
+        share = (accuracy.value + expected.value) / 2
         chance = student_t_quantile(samples) * math.sqrt(2 * share * (1 - share) / samples)
-    spread = max(chance, 1.5 / samples)
-    if abs(now.value - before.value) <= spread:
+    spread = max(chance, 1.5 / samples)  # One sample more or less is always chance.
+    if abs(accuracy.value - expected.value) <= spread:
         return []
-    figures = {"accuracy": now.value, "baseline": before.value, "spread": spread}
+    figures = {"accuracy": accuracy.value, "baseline": expected.value, "spread": spread}
     return [Doubt("accuracy differs", figures)]
 
 
@@ -205,7 +205,7 @@ def _fixed_seconds(points: Sequence[Point]) -> float | None:
     if len(measured) < 3 or np.ptp(slowness) < 1e-9 * slowness.max():
         return None
     if any(point.samples is not None for point in points):
-        return None  # Throughput may be samples / time: then the fit shows nothing.
+        return None  # Throughput may have been computed from time: the fit would be circular.
     times = np.array([time for _, time in measured])
     work, fixed = np.polyfit(slowness, times, 1)
     return float(fixed) if work > 0 and 0 < fixed <= times.min() else None

@@ -6,27 +6,27 @@ from typing import Any, Literal
 
 DoubtKind = Literal[
     # About a point.
-    "few steps",  # Steady ones.
-    "few batches",  # Per rank and epoch.
+    "few steps",  # Few steps after the warm-up.
+    "few batches",  # Few batches per rank and epoch.
     "rehearsed",  # Several nodes were simulated on fewer hosts.
-    "resumed",
+    "resumed",  # The run continued from a checkpoint.
     "skipped files",
     "loss not finite",
     "overloaded",  # Other processes used the host.
-    "work differs",
+    "work differs",  # Another number of samples than the baseline.
     "accuracy differs",
-    "other device",  # Another kind than the baseline's.
-    # About a curve, or several.
-    "runs differ",
+    "other device",  # Another kind of device than the baseline's.
+    # About one curve or several curves.
+    "runs differ",  # Their environments differ.
     "baseline missing",
-    "curves differ",
+    "curves differ",  # Their settings differ, so they are not comparable.
     # Why MFU is unknown.
     "operations not counted",
     "no peak of a CPU",
     "unlisted device",
     "unlisted precision",
     # About an explanation.
-    "no phases",
+    "no phases",  # The causes of a step's time are unknown.
     "fused step",  # One process has several devices: their phases are not separate.
     "transfer unknown",
     "clock off",  # A node's clock differs from the first node's.
@@ -35,7 +35,7 @@ DoubtKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What is doubtful, and the values that its sentence contains."""
+    """What is doubtful; ``figures`` are the values that its sentence contains."""
 
     kind: DoubtKind
     figures: Mapping[str, Any] = field(default_factory=dict)

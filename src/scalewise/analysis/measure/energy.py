@@ -1,5 +1,5 @@
-"""Energy of a run: joules by the counters of devices and of hosts' processors, each counted once
-and not per rank. Accelerators exclude their hosts; processors include other users' processes.
+"""Energy of a run in joules, from the energy counters of its devices and of its hosts' processors.
+The energy of accelerators excludes their hosts. That of processors includes other users' processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ class Energy:
     """The energy of one run in joules; None where it is unknown."""
 
     total: float | None = None
-    """Energy of the devices that computed."""
+    """Energy of the accelerators, or of the processors if the run used no accelerator."""
     hosts: float | None = None
-    """Energy of the processors of all its hosts."""
+    """Energy of the processors of all hosts of the run."""
     covers: str | None = None
     """What the total includes: ``accelerators`` or ``processors``."""
 
@@ -39,17 +39,17 @@ def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
     if {node.host for node in nodes} != hosts:
         return Energy()
     start, end = record.started, record.ended
-    host_joules = _sum([_counter_joules(node, node.energy, start, end) for node in nodes])
+    host_joules = _known_sum([_counter_joules(node, node.energy, start, end) for node in nodes])
     if all(rank.notes.device == "cpu" for rank in record.ranks):
         return Energy(host_joules, host_joules, "processors" if host_joules else None)
     used = _used_devices(nodes, record.spec.topology.world)
-    total = _sum([_counter_joules(node, device.energy, start, end) for node, device in used])
+    total = _known_sum([_counter_joules(node, device.energy, start, end) for node, device in used])
     return Energy(total, host_joules, "accelerators" if total else None)
 
 
 def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRecord, DeviceRecord]]:
     """Return the devices on which the run's processes ran; empty if unknown. If a container hides
-    processes, all devices count if there are as many as the run requested.
+    processes, these are all devices, provided that the run requested exactly as many.
     """
     devices = [(node, device) for node in nodes for device in node.devices]
     if not any(np.isnan(device.own).all() for _, device in devices):  # Processes are visible.
@@ -58,8 +58,8 @@ def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRec
 
 
 def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the joules of a counter between two times of the first node's clock. Unsampled seconds
-    at both ends are assumed to have the mean power of the sampled ones.
+    """Return a counter's joules between two times of the first node's clock; None if too little was
+    sampled. Unsampled seconds at both ends are assumed to have the mean power of the others.
     """
     clock_offset = node.ahead or 0.0
     valid = ~np.isnan(counter)
@@ -73,14 +73,14 @@ def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float
     return None if joules is None else joules * (end - start) / (last - first)
 
 
-def _sum(parts: Sequence[float | None]) -> float | None:
+def _known_sum(parts: Sequence[float | None]) -> float | None:
     """Return the sum; None if a part is unknown or there are no parts."""
     numbers = [part for part in parts if part is not None]
     return sum(numbers) if numbers and len(numbers) == len(parts) else None
 
 
 def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> float | None:
-    """Return a counter's increase, interpolated; None if it was reset or does not cover the time.
+    """Return how far a counter rose, interpolated; None if it was reset or not sampled throughout.
 
     >>> energy_between(np.array([0.0, 1.0, 2.0]), np.array([50.0, 150.0, 350.0]), 0.5, 1.5)
     150.0
@@ -98,22 +98,22 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
 
 
 def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
-    """Return a point's fields of energy and mean power per device; none if the repeats' energies
-    differ in what they cover (accelerators, processors or nothing).
+    """Return the energy fields of a point, including the mean power per device. The result is empty
+    if the repeats' energies differ in what they cover (accelerators, processors or nothing).
     """
-    runs = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
-    covers = {run.covers for run in runs}
+    energies = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
+    covers = {energy.covers for energy in energies}
     if len(covers) > 1:
         return {}
     watts = [
-        run.total / ((record.ended - record.started) * record.spec.topology.world)
-        for run, record in zip(runs, repeats)
-        if run.total
+        energy.total / ((record.ended - record.started) * record.spec.topology.world)
+        for energy, record in zip(energies, repeats)
+        if energy.total
     ]
     return {
-        "energy": estimate_if_all_known([run.total for run in runs]),
+        "energy": estimate_if_all_known([energy.total for energy in energies]),
         "energy_covers": covers.pop(),
-        "energy_hosts": estimate_if_all_known([run.hosts for run in runs]),
+        "energy_hosts": estimate_if_all_known([energy.hosts for energy in energies]),
         "power": Estimate.of(watts) if watts else None,
     }
 

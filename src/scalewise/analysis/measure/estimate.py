@@ -25,7 +25,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Estimate":
-        """Summarize repeats of a positive quantity: Student-t on the logarithms.
+        """Summarize repeats of a positive quantity: geometric mean, Student-t on the logarithms.
 
         >>> Estimate.of([100.0, 100.0])
         Estimate(value=100.0, low=100.0, high=100.0, count=2)
@@ -34,12 +34,12 @@ class Estimate:
 
     @classmethod
     def of_shares(cls, values: Sequence[float]) -> "Estimate":
-        """Summarize repeats of a quantity that may be 0: Student-t on the values."""
+        """Summarize repeats of a quantity that may be 0: mean, and Student-t on the values."""
         return _summary(values, float, float)
 
     def __truediv__(self, other: "Estimate") -> "Estimate":
-        """Return the ratio of independent estimates. The squares of logarithmic half-widths add,
-        lower and upper separately; with few repeats, this interval is rather too wide.
+        """Return the ratio of independent estimates. The squares of the logarithmic half-widths are
+        added, lower and upper ones separately. With few repeats, this interval is too wide.
         """
         value = self.value / other.value
         count = min(self.count, other.count)
@@ -66,7 +66,7 @@ def _log_ratio(larger: float, smaller: float) -> float:
 
 
 def estimate_if_all_known(values: Sequence[float | None]) -> Estimate | None:
-    """Summarize repeats of a positive quantity; None if a repeat has no number, or 0.
+    """Summarize repeats of a positive quantity; None if any value is None or 0.
 
     >>> estimate_if_all_known([100.0, None]) is None
     True
@@ -80,13 +80,13 @@ def _summary(
     transform: Callable[[float], float],
     inverse: Callable[[float], float],
 ) -> Estimate:
-    """Return the mean of the transformed values and its interval, both transformed back."""
+    """Return the mean of the transformed values with its interval, transformed back."""
     if not values:
         raise NotEnoughData("no values to summarize: no run was measured")
     if len(values) == 1:
         return Estimate(values[0])
     transformed = np.array([transform(value) for value in values])
-    if np.ptp(transformed) <= 1e-15 * abs(transformed).max():  # Equal but for rounding.
+    if np.ptp(transformed) <= 1e-15 * abs(transformed).max():  # Equal up to rounding.
         return Estimate(values[0], values[0], values[0], len(values))
     mean, half = float(transformed.mean()), _half_width(transformed)
     return Estimate(inverse(mean), inverse(mean - half), inverse(mean + half), len(values))
@@ -108,12 +108,12 @@ def student_t_quantile(freedom: int) -> float:
 
 def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
     """Return one run's rate (``value``) with an interval from the spread of its steps' seconds.
-    Neighbouring steps are correlated, so Student-t is on logarithms of means of √count steps.
+    Neighbouring steps are correlated, so Student-t takes the mean of each block of √count steps.
     """
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:
         return Estimate(value)
-    size = math.isqrt(count) if count >= 8 else 1  # Fewer steps would leave too few blocks.
-    blocks = seconds[: count // size * size].reshape(-1, size).mean(axis=1)
-    half = _half_width(np.log(blocks)) if np.ptp(blocks) > 1e-12 * blocks.max() else 0.0
+    block = math.isqrt(count) if count >= 8 else 1  # Fewer steps would make too few blocks.
+    means = seconds[: count // block * block].reshape(-1, block).mean(axis=1)
+    half = _half_width(np.log(means)) if np.ptp(means) > 1e-12 * means.max() else 0.0
     return Estimate(value, value * math.exp(-half), value * math.exp(half))

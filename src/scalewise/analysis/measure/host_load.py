@@ -1,4 +1,4 @@
-"""Doubt the times of runs on hosts that other processes overloaded."""
+"""Doubts about the times of runs on hosts that other processes overloaded."""
 
 from collections.abc import Sequence
 
@@ -9,29 +9,29 @@ from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
 
 FULL_CPU_SHARE = 0.9
-"""From this busy share of all cores on, processes slow each other down."""
+"""If at least this share of all cores is busy, processes slow each other down."""
 MIN_FOREIGN_SHARE = 0.2
-"""Other processes are reported from this share of all cores on."""
+"""Other processes are reported if they use at least this share of all cores."""
 MIN_SAMPLES = 3
 """With fewer samples during training, the load of a host is not judged."""
 
 
 def overload_doubts(repeats: Sequence[RunRecord], nodes: NodeSamples) -> list[Doubt]:
     """Return a doubt for each host that other processes overloaded during training."""
-    shares: dict[str, float] = {}  # Of other processes, by host.
+    shares: dict[str, float] = {}  # The largest share of other processes, by host.
     for record in repeats:
         for node in nodes.get(record.folder, ()):
-            if (share := _foreign_share(node, record)) is not None:
+            if (share := _overload_share(node, record)) is not None:
                 shares[node.host] = max(share, shares.get(node.host, 0.0))
     return [Doubt("overloaded", {"host": host, "share": share}) for host, share in shares.items()]
 
 
-def _foreign_share(node: NodeRecord, record: RunRecord) -> float | None:
-    """Return the share of cores that others used; None if it is small or some cores were free."""
-    if not (trained := training_interval(record)):
+def _overload_share(node: NodeRecord, record: RunRecord) -> float | None:
+    """Return the share of cores that other processes used; None unless they overloaded the host."""
+    if not (interval := training_interval(record)):
         return None
     at = node.at - (node.ahead or 0.0)  # By the first node's clock.
-    inside = (at > trained[0]) & (at <= trained[1])
+    inside = (at > interval[0]) & (at <= interval[1])
     valid = inside & (node.cpu >= 0) & (node.own >= 0)  # NaN fails both comparisons.
     if valid.sum() < MIN_SAMPLES:
         return None

@@ -1,4 +1,4 @@
-"""Set operations on time intervals: sorted lists of disjoint (start, end) pairs."""
+"""Set operations on time intervals. The results are sorted lists of disjoint (start, end) pairs."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ Interval = tuple[float, float]
 
 
 def union(parts: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
-    """Return the intervals sorted; those that overlap, or are at most ``gap`` apart, are merged.
+    """Return the intervals, merged where they overlap or are at most ``gap`` apart.
 
     >>> union([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
     [(0.0, 2.0), (3.0, 4.0)]
@@ -28,11 +28,11 @@ def subtract(parts: Iterable[Interval], removed: Iterable[Interval]) -> list[Int
     """
     holes = union(removed)
     remaining: list[Interval] = []
-    first = 0  # The first hole that may still cut a part.
+    first_hole = 0  # The index of the first hole that may still cut a part.
     for start, end in union(parts):
-        while first < len(holes) and holes[first][1] <= start:
-            first += 1
-        index = first
+        while first_hole < len(holes) and holes[first_hole][1] <= start:
+            first_hole += 1
+        index = first_hole
         while index < len(holes) and holes[index][0] < end:
             if holes[index][0] > start:
                 remaining.append((start, holes[index][0]))
@@ -54,5 +54,5 @@ def intersect(parts: Iterable[Interval], limits: Iterable[Interval]) -> list[Int
 
 
 def total_length(parts: Iterable[Interval]) -> float:
-    """Return the summed length of intervals."""
+    """Return the summed length of disjoint intervals."""
     return sum(end - start for start, end in parts)

@@ -15,16 +15,17 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ledger:
-    """Matrices of seconds by phase: a row per rank, a column per step."""
+    """Matrices with a row per rank and a column per step: seconds of each phase, and samples."""
 
     compute: Numbers
     input: Numbers
     sync: Numbers | None
     """Exposed communication, including the wait for other ranks; None if not measured."""
     other: Numbers
+    """What remains of the step's seconds."""
     samples: NDArray[np.int64]
     hidden: Numbers | None = None
-    """Communication overlapped by computation; None if not measured."""
+    """Communication hidden by computation, only of steps in which it was measured; else None."""
 
     @property
     def own(self) -> Numbers:
@@ -33,7 +34,7 @@ class Ledger:
 
     @property
     def behind(self) -> Numbers:
-        """How much longer a rank's own work takes than the typical rank's."""
+        """Seconds by which a rank's own work is longer than the typical rank's."""
         return self.own - self.typical(self.own)
 
     @property
@@ -43,14 +44,14 @@ class Ledger:
 
     @property
     def transfer(self) -> Numbers:
-        """Communication of each step without waiting: that of the last rank, the minimum."""
+        """Each step's communication without waiting: the minimum, as the last rank never waits."""
         if self.sync is None:
             return np.zeros(self.compute.shape[1])
         return np.asarray(self.sync.min(axis=0))
 
     def typical(self, seconds: Numbers) -> Numbers:
-        """Return the typical rank's seconds in each step: the (lower) median, which one slow rank
-        does not move, or the mean where ranks have different numbers of samples.
+        """Return the typical rank's seconds in each step: the lower median, which a slow rank does
+        not change. In steps where ranks have different numbers of samples, it is the mean.
         """
         ranks = len(seconds)
         middle = np.partition(seconds, (ranks - 1) // 2, axis=0)[(ranks - 1) // 2]
@@ -59,7 +60,7 @@ class Ledger:
 
 
 def build_ledger(record: RunRecord, first: int) -> Ledger | None:
-    """Return the ledger of the steps from index ``first`` on; None where phases are unknown."""
+    """Return the ledger of the steps from index ``first`` on; None if phases are unknown."""
     ranks = [rank.steps for rank in record.ranks]
     if not all(set(steps.phases) - {"hidden"} for steps in ranks):
         return None
@@ -67,13 +68,13 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
     positions = [np.searchsorted(steps.index, shared_steps) for steps in ranks]
     phases = _phases(record, positions)
     required = [matrix for name, matrix in phases.items() if name != "hidden"]
-    is_complete = ~np.any([np.isnan(matrix).any(axis=0) for matrix in required], axis=0)
-    if not is_complete.any():
+    has_all_phases = ~np.any([np.isnan(matrix).any(axis=0) for matrix in required], axis=0)
+    if not has_all_phases.any():
         return None
-    phases = {name: matrix[:, is_complete] for name, matrix in phases.items()}
+    phases = {name: matrix[:, has_all_phases] for name, matrix in phases.items()}
     pairs = list(zip(ranks, positions))
-    seconds = np.array([steps.seconds[chosen] for steps, chosen in pairs])[:, is_complete]
-    samples = np.array([steps.samples[chosen] for steps, chosen in pairs])[:, is_complete]
+    seconds = np.array([steps.seconds[rows] for steps, rows in pairs])[:, has_all_phases]
+    samples = np.array([steps.samples[rows] for steps, rows in pairs])[:, has_all_phases]
     zeros = np.zeros_like(seconds)
     compute = sum((phases[name] for name in phases if name not in NON_COMPUTE_PHASES), zeros)
     input_wait = phases.get("input", zeros)
@@ -89,8 +90,8 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
 
 
 def _phases(record: RunRecord, positions: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
-    """Return the matrix of each phase, of the steps at each rank's ``positions``; no ``sync`` if
-    it is unknown. A phase that a rank never recorded is 0; communication is NaN, which is unknown.
+    """Return the matrix of each phase, with the steps at each rank's ``positions``. A phase that a
+    rank never recorded took 0 s; its communication is NaN (unknown). Unknown ``sync`` is left out.
     """
     ranks = [rank.steps for rank in record.ranks]
     names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), *COMMUNICATION])
@@ -98,11 +99,11 @@ def _phases(record: RunRecord, positions: Sequence[NDArray[np.intp]]) -> dict[st
     for name in names:
         absent = np.nan if name in COMMUNICATION else 0.0
         phases[name] = np.array([
-            steps.phases.get(name, np.full(len(steps.index), absent))[chosen]
-            for steps, chosen in zip(ranks, positions)
+            steps.phases.get(name, np.full(len(steps.index), absent))[rows]
+            for steps, rows in zip(ranks, positions)
         ])  # fmt: skip
     if record.spec.topology.world == 1:  # A single device has no communication to wait for.
         phases["sync"] = np.nan_to_num(phases["sync"])
-    if np.isnan(phases["sync"]).any(axis=0).all():  # No step has it on all ranks.
+    if np.isnan(phases["sync"]).any(axis=0).all():  # Unknown on a rank in every step.
         del phases["sync"]
     return phases

@@ -20,7 +20,7 @@ class Repeats:
     """The runs of one topology, with values that several metrics need."""
 
     records: Sequence[RunRecord]
-    nodes: NodeSamples = field(default_factory=dict)
+    nodes: NodeSamples = field(default_factory=dict)  # By run folder.
 
     @property
     def spec(self) -> RunSpec:
@@ -34,7 +34,7 @@ class Repeats:
 
     @property
     def passes(self) -> int:
-        """Number of epochs; 1 for a run that is given as a number of steps."""
+        """The number of epochs; 1 if the length of the run is set in steps."""
         return self.outline.epochs or 1
 
     @cached_property
@@ -49,12 +49,12 @@ class Repeats:
 
     @property
     def complete_seconds(self) -> list[float]:
-        """The complete time of each run."""
+        """The seconds of each run from launch to end."""
         return [record.ended - record.started for record in self.records]
 
 
 def throughput(repeats: Repeats) -> Estimate:
-    """Return samples per second of all devices; a single run's interval is from its steps."""
+    """Return samples per second of all devices. The interval of a single run is from its steps."""
     rates = [window.throughput for window in repeats.windows]
     if len(rates) == 1:
         return estimate_from_steps(rates[0], repeats.windows[0].step_seconds)
@@ -73,7 +73,7 @@ def complete_time(repeats: Repeats) -> Estimate:
 
 def complete_time_parts(repeats: Repeats) -> dict[str, Estimate]:
     """Return the seconds of each part of the lifetime, scaled to sum to the complete time."""
-    # The complete time is a geometric mean and the parts are arithmetic ones.
+    # The complete time is a geometric mean, but only arithmetic means of parts have a fixed sum.
     scale = complete_time(repeats).value / float(np.mean(repeats.complete_seconds))
     names = dict.fromkeys(name for parts in repeats.lifetimes for name in parts)
     return {
@@ -110,18 +110,18 @@ def compression(repeats: Repeats) -> dict[str, Estimate] | None:
     """Return the share of gradient bytes that is exchanged, and the relative error of gradients."""
     ratios, errors = [], []
     for record in repeats.records:
-        ranks = [note for rank in record.ranks if (note := rank.notes.compression)]
-        if len(ranks) < len(record.ranks):
+        notes = [note for rank in record.ranks if (note := rank.notes.compression)]
+        if len(notes) < len(record.ranks):
             return None
-        ratios.append(sum(r.sent_bytes for r in ranks) / sum(r.gradient_bytes for r in ranks))
-        numbers = [rank.relative_error for rank in ranks if rank.relative_error is not None]
-        errors.append(float(np.mean(numbers)) if len(numbers) == len(ranks) else None)
+        ratios.append(sum(n.sent_bytes for n in notes) / sum(n.gradient_bytes for n in notes))
+        numbers = [note.relative_error for note in notes if note.relative_error is not None]
+        errors.append(float(np.mean(numbers)) if len(numbers) == len(notes) else None)
     error = Estimate.of_shares([e for e in errors if e is not None]) if None not in errors else None
     return {"ratio": Estimate.of(ratios), **({"error": error} if error else {})}
 
 
 def gradient_noise(repeats: Repeats) -> Estimate | None:
-    """Return the gradient noise scale; a single run has the interval that it recorded."""
+    """Return the gradient noise scale. A single run recorded its own interval."""
     noises = [noise for run in repeats.records if (noise := run.ranks[0].notes.gradient_noise)]
     scales = [noise.scale for noise in noises if noise.scale is not None]
     if len(scales) < len(repeats.records):
@@ -144,7 +144,7 @@ def sent_bytes(repeats: Repeats) -> Estimate | None:
 def _largest_of_ranks(
     repeats: Repeats, quantity: Callable[[RankNotes], float | None]
 ) -> Estimate | None:
-    """Return a quantity's largest value on any rank; None if a rank did not record it."""
+    """Return the largest value of a quantity on any rank; None if a rank did not record it."""
     largest = []
     for record in repeats.records:
         numbers = [n for rank in record.ranks if (n := quantity(rank.notes)) is not None]
@@ -153,7 +153,7 @@ def _largest_of_ranks(
 
 
 def exposed_communication(repeats: Repeats) -> Estimate | None:
-    """Return the share of a step that is exposed communication; None on a single rank."""
+    """Return the share of a step that is exposed communication; None if unknown or on one rank."""
     shares = []
     for record, window in zip(repeats.records, repeats.windows):
         ledger = build_ledger(record, window.first) if len(record.ranks) > 1 else None
@@ -164,7 +164,7 @@ def exposed_communication(repeats: Repeats) -> Estimate | None:
 
 
 def global_batch(repeats: Repeats) -> int:
-    """Return the samples of all ranks in a step; for a watched program, in the typical step."""
+    """Return the samples of all ranks in a step; in a user's program, those of the typical step."""
     if not repeats.spec.program:
         return repeats.spec.global_batch
     first = repeats.windows[0].first
@@ -174,7 +174,7 @@ def global_batch(repeats: Repeats) -> int:
 
 
 def batches_per_rank(repeats: Repeats) -> int | None:
-    """Return the batches of one rank per epoch; None for a watched program."""
+    """Return the batches of one rank per epoch; None for a user's program."""
     if repeats.spec.program:
         return None
     return int(repeats.outline.steps * repeats.spec.accumulate)
@@ -200,5 +200,5 @@ def validation_samples(repeats: Repeats) -> int | None:
 
 
 def host_count(repeats: Repeats) -> int:
-    """Return the number of hosts that were used."""
+    """Return the number of hosts used, the largest among the repeats."""
     return max(len({rank.host for rank in record.ranks}) for record in repeats.records)

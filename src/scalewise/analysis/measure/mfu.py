@@ -1,8 +1,8 @@
 """Model FLOP utilization (MFU): the share of a device's peak that the model's operations reach.
 
-    MFU = operations of a sample × samples per second of a device / peak of the device
+    MFU = operations per sample × samples per second and device / peak of the device
 
-The peak is from the catalog, by the device's exact name and the run's precision, without sparsity.
+The catalog lists the peak by the device's exact name and the run's precision, without sparsity.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FLOPS_UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MF
 
 
 def flops_unit(rate: float) -> tuple[float, str]:
-    """Return the size and name of the unit in which to write a rate.
+    """Return the size and name of the unit in which to write a rate of operations.
 
     >>> flops_unit(4.2e14), flops_unit(3.0)
     ((1000000000000.0, 'TFLOP/s'), (1000000.0, 'MFLOP/s'))
@@ -26,7 +26,7 @@ def flops_unit(rate: float) -> tuple[float, str]:
 
 
 def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str, Any]:
-    """Return a point's fields of operations and MFU; ``per_device``: samples/s of one device."""
+    """Return the operation and MFU fields of a point; ``per_device`` is one device's samples/s."""
     outline = repeats[0].ranks[0].outline
     flops = outline.flops
     if not flops:
@@ -43,13 +43,13 @@ def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str,
 
 
 def device_name(repeats: Sequence[RunRecord]) -> str | None:
-    """Return the device name of one topology's ranks; several kinds are joined with "and"."""
+    """Return the device name that ranks recorded; several kinds are joined with "and"."""
     names = {rank.notes.device for record in repeats for rank in record.ranks}
     return " and ".join(sorted(map(str, names - {None}))) or None
 
 
 def peak_flops(device: str | None, precision: str) -> tuple[float, str] | Doubt:
-    """Return a device's peak operations per second in a precision, and its source; else the reason.
+    """Return a device's peak operations per second and its source, or why the peak is unknown.
 
     >>> peak_flops("NVIDIA H200", "bf16")[0]
     989500000000000.0
@@ -61,7 +61,7 @@ def peak_flops(device: str | None, precision: str) -> tuple[float, str] | Doubt:
     row = device_by_reported_name(device) if device else None
     if row is None:
         return Doubt("unlisted device", {"device": device})
-    peak = row.peak.get(precision)  # Of a board; each of its dies is a device.
+    peak = row.peak.get(precision)  # The peak of a board; each of its dies is a device.
     if peak is None:
         return Doubt("unlisted precision", {"device": row.name, "precision": precision})
     return float(peak / row.dies), f"{row.name} in {precision}: {row.source}"

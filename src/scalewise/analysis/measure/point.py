@@ -1,5 +1,5 @@
-"""A point of a scaling curve: all metrics of one number of devices. Each is declared once, as a
-field: its name (the key in JSON and CSV), its function of the repeats, its columns in `measure`.
+"""A point of a scaling curve: all metrics of one number of devices. Each metric is declared once,
+as a field with its name (the key in JSON and CSV), the function that computes it, and its columns.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from scalewise.analysis.measure.metrics import Repeats
 from scalewise.analysis.measure.mfu import device_name, point_flops
 
 MIB = 1 / 2**20
-"""The factor from bytes to MiB."""
+"""The factor from bytes to MiB: MiB per byte."""
 TableName = Literal["scaling", "time", "work", "memory", "quality"]
 
 
@@ -28,7 +28,7 @@ class Column:
     scale: float = 1.0
     """The factor from the metric's unit to the column's."""
     part: str | None = None
-    """The key to show, if the metric is a mapping."""
+    """The key of the value to show, if the metric is a mapping."""
     spread: bool = False
     """Whether a second column shows the half-width of the interval."""
 
@@ -38,7 +38,7 @@ def metric(
     *columns: Column,
     default_factory: Callable[[], Any] = lambda: None,
 ) -> Any:
-    """Declare a field of ``Point``: how it is computed from repeats, and its columns."""
+    """Declare a field of ``Point``: the function that computes it from repeats, and its columns."""
     metadata = {"compute": compute, "columns": columns}
     return field(default_factory=default_factory, metadata=metadata)
 
@@ -53,7 +53,7 @@ class Point:
     """Samples per second of all devices, in the steady state."""
     throughput_per_device: Estimate | None = metric(metrics.throughput_per_device)
     device_name: str | None = None
-    """As the framework names the devices; several kinds are joined with "and"."""
+    """The framework's name of the devices; several kinds are joined with "and"."""
     flops: int | None = None
     """Operations of one sample, forward and backward."""
     flops_per_second: Estimate | None = None
@@ -68,16 +68,16 @@ class Point:
     time: Estimate | None = metric(metrics.complete_time)
     """Seconds of the complete job."""
     epoch_time: Estimate | None = metric(metrics.epoch_time)
-    """Seconds per epoch, without the first."""
+    """Seconds per epoch, without the first epoch."""
     first_epoch_time: Estimate | None = metric(
         lambda repeats: metrics.epoch_time(repeats, slice(0, 1))
     )
     complete: Mapping[str, Estimate] = metric(metrics.complete_time_parts, default_factory=dict)
-    """The complete time by parts of the lifetime; with ``unexplained`` they sum to it."""
+    """Seconds of each part of the lifetime; with ``unexplained`` they sum to ``time``."""
     energy: Estimate | None = None
     """Joules of the devices that computed, over the complete time."""
     energy_covers: str | None = None
-    """What energy includes: ``accelerators`` without hosts, or the hosts' ``processors``."""
+    """What ``energy`` includes: ``accelerators`` without hosts, or the hosts' ``processors``."""
     energy_hosts: Estimate | None = None
     """Joules of the hosts' processors."""
     power: Estimate | None = None
@@ -91,13 +91,13 @@ class Point:
         Column("bytes exchanged", "memory", "share", part="ratio"),
         Column("gradient error", "memory", "share", part="error"),
     )
-    """Of gradients: the ``ratio`` of their bytes that is exchanged, and the ``error`` as a share
-    of the gradient; None without compression.
+    """``ratio``: exchanged bytes as a share of the gradients' bytes; ``error``: relative error of
+    the exchanged gradients. None without compression.
     """
     noise: Estimate | None = metric(metrics.gradient_noise)
     """The gradient noise scale in samples, over the complete run."""
     sent: Estimate | None = metric(metrics.sent_bytes, Column("sent MiB/step", "memory", scale=MIB))
-    """Bytes per step of the device that sends most, by the formulas of ring algorithms."""
+    """Bytes per step of the device that sends most, computed as if all collectives used a ring."""
     exposed: Estimate | None = metric(
         metrics.exposed_communication, Column("exposed", "memory", "share")
     )
@@ -106,7 +106,7 @@ class Point:
     batches_per_rank: int | None = metric(
         metrics.batches_per_rank, Column("batches/rank", "work", "count")
     )
-    """Per epoch; in total where the run was given as a number of steps."""
+    """Per epoch; in total if the length of the run is set in steps."""
     samples_per_rank: int | None = metric(
         lambda repeats: repeats.outline.seen, Column("samples/rank", "work", "count")
     )
@@ -131,27 +131,27 @@ class Point:
     ideal: Estimate | None = None
     """The baseline's throughput times the growth in devices."""
     speedup: Estimate | None = None
-    """By throughput."""
+    """Over the baseline, by throughput."""
     speedup_time: Estimate | None = None
-    """By complete time, where the work is equal."""
+    """Over the baseline, by complete time; None if the work differs."""
     speedup_epoch: Estimate | None = None
-    """By epoch time, where the work is equal."""
+    """Over the baseline, by epoch time; None if the work differs."""
     efficiency: Estimate | None = None
-    """Speedup over growth in devices: by throughput, or by time where only times are known."""
+    """Speedup / growth in devices, by throughput; by time if only times are known."""
     gain: Estimate | None = None
-    """Throughput added by a doubling, as a share; by time where only times are known."""
+    """Throughput added by one doubling of devices, as a share; by time if only times are known."""
     gain_absolute: float | None = None
-    """Samples per second added since the point before."""
+    """Samples per second added since the previous point."""
     acceleration: Estimate | None = None
     """How many times faster than on another kind of device, by throughput."""
     acceleration_epoch: Estimate | None = None
-    """By epoch time, without the first."""
+    """The same by epoch time, without the first epoch."""
     acceleration_first: Estimate | None = None
-    """By the first epoch."""
+    """The same by the time of the first epoch."""
     accelerated_from: str | None = None
     """Number and kind of the devices that acceleration compares with."""
     saved_previous: Estimate | None = None
-    """Share of the complete time saved against the point before."""
+    """Share of the complete time saved against the previous point."""
     saved_baseline: Estimate | None = None
     """Share of the complete time saved against the baseline."""
     serial_fraction: Estimate | None = None

@@ -1,4 +1,4 @@
-"""Scaling curves from the records of a study: repeats are summarized as points."""
+"""Scaling curves from the records of a study: the repeats of one topology become a point."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -19,13 +19,13 @@ from scalewise.record.schema import EARLIER
 from scalewise.spec import StudySpec
 
 SAME_BATCH_TOLERANCE = 0.05
-"""How far a global batch may deviate from exactly weak or strong scaling, as a share."""
+"""The share by which a global batch may deviate from that of exact weak or strong scaling."""
 
 
 def scaling_curves(
     study: StudySpec, records: Iterable[RunRecord], nodes: NodeSamples | None = None
 ) -> list[ScalingCurve]:
-    """Return the study's curves; ``nodes``: node samples by run folder, needed for energy."""
+    """Return the study's curves; ``nodes`` are node samples by run folder, needed for energy."""
     by_curve: dict[str, list[RunRecord]] = {}
     for record in records:  # As text, because 1 == True == 1.0 would mix curves.
         by_curve.setdefault(repr(study.where(record.spec)), []).append(record)
@@ -48,8 +48,8 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
     smallest = min(run.topology.world for run in study.runs())
     if points[0].devices > smallest:
         doubts.append(Doubt("baseline missing", {"missing": smallest, "used": points[0].devices}))
-    # The devices of a full node are known only if several nodes were used.
-    full_nodes = [run.spec.topology.devices for run in ordered if run.spec.topology.nodes > 1]
+    # How many devices a full node has is known only if several nodes were used.
+    node_sizes = [run.spec.topology.devices for run in ordered if run.spec.topology.nodes > 1]
     curve = ScalingCurve(
         study=study.name,
         points=tuple(points),
@@ -58,14 +58,14 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
         work=_work_text(ordered),
         conditions=_conditions(study, first),
         unit=first.ranks[0].outline.unit,
-        devices_per_node=max(full_nodes, default=None),
+        devices_per_node=max(node_sizes, default=None),
         warnings=tuple(doubts),
     )
     return compare_to_other_devices(compare(curve))
 
 
 def _work_text(records: Sequence[RunRecord]) -> str:
-    """Return as text what each run of a curve does in total."""
+    """Return a text about the total work of each run, such as ``3 epochs over the same data``."""
     spec = records[0].spec
     if spec.program:
         limit = spec.stop_after or inf
@@ -86,26 +86,25 @@ def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
     spec, device = record.spec, record.ranks[0].notes.device
     if spec.program:
         return {"program": " ".join(spec.program), "threads": spec.threads, "device": device}
-    fixed = "batch" if study.scaling == "weak" else "global_batch"
-    names = (fixed, "workload", "data", "precision", "compile", "accumulate", "threads", "workers")
+    batch = "batch" if study.scaling == "weak" else "global_batch"  # The setting that is constant.
+    names = (batch, "workload", "data", "precision", "compile", "accumulate", "threads", "workers")
     return {**{name: getattr(spec, name) for name in names}, "device": device}
 
 
 def _observed_scaling(points: Sequence[Point]) -> str | None:
-    """Return how a watched program's batch grew: ``weak``, ``strong`` or None if neither."""
-    sizes = [(p.devices / points[0].devices, p.global_batch or 0) for p in points]
-    if len(points) < 2 or not all(batch for _, batch in sizes):
+    """Return the scaling by which the global batch grew: ``weak``, ``strong`` or None."""
+    pairs = [(p.devices / points[0].devices, p.global_batch or 0) for p in points]
+    if len(points) < 2 or not all(batch for _, batch in pairs):
         return None
-    first_batch = sizes[0][1]
+    first_batch = pairs[0][1]
     for rule, power in (("weak", 1), ("strong", 0)):
-        deviations = [abs(batch / first_batch / growth**power - 1) for growth, batch in sizes]
+        deviations = [abs(batch / first_batch / growth**power - 1) for growth, batch in pairs]
         if max(deviations) <= SAME_BATCH_TOLERANCE:
             return rule
     return None
 
 
 def _point(repeats: Repeats) -> Point:
-    """Return the point of one topology, with its doubts."""
     spec = repeats.spec
     if not all(window.samples > 0 for window in repeats.windows):
         if not spec.program:
@@ -132,7 +131,7 @@ def _doubts(repeats: Repeats) -> Iterator[Doubt]:
         yield Doubt("rehearsed", {"nodes": nodes, "hosts": hosts})
     for record in records:
         if step := record.ranks[0].notes.resumed:
-            # With a span of the earlier attempts, times include them; the rate never does.
+            # The throughput never includes earlier attempts; times do if their span was recorded.
             rate_only = EARLIER in lifetime_parts(record)
             yield Doubt("resumed", {"step": step, "rate_only": rate_only})
     # One doubt for all repeats, because they read the same files.

@@ -1,6 +1,6 @@
 """The steady part of one run (training without warm-up), and the parts of its lifetime.
 
-A stretch is training without interruption: one ``train`` span of each rank.
+A stretch is a time of training without interruption. It has one ``train`` span per rank.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class Window:
     step_seconds: NDArray[np.float64]
     """Seconds of each step that was recorded separately, averaged over ranks."""
     first: int
-    """The index of its first step."""
+    """The index of the first steady step."""
     steps: int
-    """Optimizer steps in it, on each rank."""
+    """Steady optimizer steps, on each rank."""
     left_out: str
     """What was excluded as warm-up, as text: ``first epoch``."""
 
@@ -47,10 +47,10 @@ class Window:
 
 
 def steady_window(record: RunRecord) -> Window:
-    """Return the steady part of a run: all epochs except the first. A single epoch counts from the
-    end of its warm-up, or of the step in which traffic was counted if that is later.
+    """Return the steady part of a run: all epochs except the first. In a run of one epoch, it
+    begins after the warm-up steps and after the step in which traffic was counted.
     """
-    if record.ranks[0].notes.watched:  # A user's program, not a built-in workload.
+    if record.ranks[0].notes.watched:  # "Watched": a user's program.
         return _watched_window(record)
     epochs = _epochs(record)
     if not epochs:
@@ -60,35 +60,35 @@ def steady_window(record: RunRecord) -> Window:
             if record.spec.resume
             else "repeat it with `again`",
         )
-    per_epoch = record.ranks[0].outline.steps
+    steps_per_epoch = record.ranks[0].outline.steps
     # A resumed epoch has fewer steps than others; a span without a count is a complete epoch.
     counts = (spans[0].steps for spans in epochs[0])
-    first_steps = sum(per_epoch if count is None else count for count in counts)
+    first_steps = sum(steps_per_epoch if count is None else count for count in counts)
     stretches = [spans for epoch in epochs[1:] or epochs for spans in epoch]
     window = Window(
         samples=sum(span.samples for spans in stretches for span in spans),
         seconds=sum(_duration(spans) for spans in stretches),
         step_seconds=_step_seconds(record, first_steps),
         first=first_steps,
-        steps=per_epoch * (len(epochs) - 1) or first_steps,
+        steps=steps_per_epoch * (len(epochs) - 1) or first_steps,  # One epoch: its own steps.
         left_out="first epoch",
     )
     return window if len(epochs) > 1 else _after_warmup(record, window, stretches[0])
 
 
 def _after_warmup(record: RunRecord, epoch_window: Window, first_spans: tuple[Span, ...]) -> Window:
-    """Return a single epoch's window without its warm-up; ``first_spans`` is its first stretch."""
+    """Return the window of a single epoch without its warm-up; ``first_spans``: first stretch."""
     step_seconds = _step_seconds(record, 0)
-    # Counting traffic slows its step down, so the window begins after it.
+    # Counting traffic slows a step down, so the window begins after that step.
     traffic = record.ranks[0].notes.traffic
     traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
     dropped = max(count_warmup_steps(step_seconds), min(traffic_steps, len(step_seconds) // 2))
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
-    begin = min(span.start + seconds for span, seconds in zip(first_spans, warmup, strict=True))
+    warmup_end = min(span.start + length for span, length in zip(first_spans, warmup, strict=True))
     warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
         samples=epoch_window.samples - warmup_samples,
-        seconds=epoch_window.seconds - (begin - min(span.start for span in first_spans)),
+        seconds=epoch_window.seconds - (warmup_end - min(span.start for span in first_spans)),
         step_seconds=step_seconds[dropped:],
         first=dropped,
         steps=epoch_window.steps - dropped,
@@ -97,11 +97,11 @@ def _after_warmup(record: RunRecord, epoch_window: Window, first_spans: tuple[Sp
 
 
 def _watched_window(record: RunRecord) -> Window:
-    """Return the steady part of a watched program: after the warm-up, without traced steps."""
+    """Return the steady part of a user's program: after the warm-up, without traced steps."""
     steps = [rank.steps for rank in record.ranks]
     traced = [rank.traced for rank in record.ranks if rank.traced is not None]
     step_count = min(rank.outline.steps for rank in record.ranks)
-    # Of a long run, only some steps are recorded separately.
+    # In a long run, only some steps are recorded separately.
     recorded = min(int((columns.index < step_count).sum()) for columns in steps)
     if not step_count or not recorded or any(columns.at is None for columns in steps):
         raise NotEnoughData(
@@ -109,11 +109,11 @@ def _watched_window(record: RunRecord) -> Window:
         )
     step_seconds = np.asarray(np.mean([columns.seconds[:recorded] for columns in steps], axis=0))
     dropped = count_warmup_steps(step_seconds)
-    excluded = sum(int(columns.samples[:dropped].sum()) for columns in steps)
-    excluded += sum(int(columns.samples.sum()) for columns in traced)
+    excluded_samples = sum(int(columns.samples[:dropped].sum()) for columns in steps)
+    excluded_samples += sum(int(columns.samples.sum()) for columns in traced)
     steady_steps = step_count - dropped - max((len(columns.index) for columns in traced), default=0)
     return Window(
-        samples=sum(rank.outline.seen for rank in record.ranks) - excluded,
+        samples=sum(rank.outline.seen for rank in record.ranks) - excluded_samples,
         seconds=_watched_seconds(record, dropped, recorded, steady_steps),
         step_seconds=step_seconds[dropped:],
         first=int(steps[0].index[dropped]),
@@ -124,7 +124,7 @@ def _watched_window(record: RunRecord) -> Window:
 
 def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_steps: int) -> float:
     """Return the seconds from the first steady step to the end of training. Time in which any rank
-    paused is excluded for all ranks: one may validate while the others wait.
+    pauses is excluded: for example, one rank validates while the other ranks wait.
     """
     steps = [rank.steps for rank in record.ranks]
     if record.ranks[0].notes.device not in (None, "cpu"):
@@ -139,7 +139,7 @@ def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_step
 
 
 def training_interval(record: RunRecord) -> tuple[float, float] | None:
-    """Return when the first rank began to train and when the last one ended; None if none did."""
+    """Return when the first rank began to train and the last rank ended; None without training."""
     spans = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
     if not spans:
         return None
@@ -179,25 +179,25 @@ def _find_drop(logs: NDArray[np.float64], max_split: int) -> int:
     error_before = squares[splits - 1] - sums[splits - 1] ** 2 / splits
     error_after = (squares[-1] - squares[splits - 1]) - (sums[-1] - sums[splits - 1]) ** 2 / after
     error_unsplit = max(squares[-1] - sums[-1] ** 2 / count, 0.0)
-    floor = 1e-12 * count  # Avoids 0 / 0 where all steps are equal.
+    floor = 1e-12 * count  # Avoids 0 / 0 if all steps are equal.
     best = int(np.argmin(error_before + error_after))
     error_split = max(error_before[best] + error_after[best], 0.0)
-    gain = count * np.log((error_unsplit + floor) / (error_split + floor))
+    likelihood_gain = count * np.log((error_unsplit + floor) / (error_split + floor))
     split = int(splits[best])
     is_slower = sums[split - 1] / split > (sums[-1] - sums[split - 1]) / after[best]
-    penalty = 4 * np.log(count)  # For trying every position.
-    return split if is_slower and gain > penalty else 0
+    penalty = 4 * np.log(count)  # Because every position was tried.
+    return split if is_slower and likelihood_gain > penalty else 0
 
 
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
     """Return the seconds of each part of a run's lifetime; with ``unexplained`` they sum to the
     complete time. A part lasts from its first rank's start to its last rank's end. Where two parts
-    overlap, the earlier one counts; in a watched program, the one with the lowest precedence.
+    overlap, the earlier part counts; in a user's program, the first part in ``by_precedence``.
     """
     if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
     pieces = []  # (start, end, name)
-    # A rank that started only in a later attempt has a shorter span of the earlier ones, or none.
+    # Ranks may differ: one that joined in a later attempt has a shorter EARLIER span, or none.
     if earlier := [span for rank in record.ranks for span in rank.spans if span.name == EARLIER]:
         pieces.append((min(s.start for s in earlier), max(s.end for s in earlier), EARLIER))
     names = dict.fromkeys(span.name for span in record.ranks[0].spans if span.name != EARLIER)
@@ -218,7 +218,7 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
 
 
 def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
-    """Return ``lifetime_parts`` of a watched program, whose ranks may be in different parts."""
+    """Return ``lifetime_parts`` of a user's program, whose ranks may be in different parts."""
     spans = [span for rank in record.ranks for span in rank.spans]
     seconds: dict[str, float] = {}
     intervals: list[tuple[float, float]] = []
@@ -236,14 +236,14 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
 
 
 def epoch_seconds(record: RunRecord) -> list[float]:
-    """Return the seconds of training in each epoch; empty if resumed or without epochs."""
+    """Return the training seconds of each epoch; empty if the run has no epochs or was resumed."""
     if record.spec.epochs is None or record.ranks[0].notes.resumed:
         return []
     return [sum(_duration(spans) for spans in epoch) for epoch in _epochs(record)]
 
 
 def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
-    """Return each epoch's stretches of training; checkpoints lie between them."""
+    """Return the stretches of training in each epoch; checkpoints lie between stretches."""
     epochs: dict[int, list[tuple[Span, ...]]] = {}
     for spans in _spans_of_all_ranks(record, "train"):
         epochs.setdefault(spans[0].epoch, []).append(spans)
@@ -261,7 +261,7 @@ def _duration(spans: tuple[Span, ...]) -> float:
 
 
 def _step_seconds(record: RunRecord, first: int) -> NDArray[np.float64]:
-    """Return the seconds of steps from ``first`` on: means over ranks with the steps of rank 0."""
+    """Return the seconds of each step from ``first`` on, averaged over ranks with equal steps."""
     index = record.ranks[0].steps.index
     matching = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
     return np.asarray(np.mean([steps.seconds[index >= first] for steps in matching], axis=0))
