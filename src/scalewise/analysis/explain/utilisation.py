@@ -18,7 +18,7 @@ from scalewise.record.read import Numbers
 IDLE_SHARE = 0.05
 """A device counts as idle in a sample if it was in use for less than this share of the time."""
 MIN_IDLE_SECONDS = 2.0
-"""Shorter pauses are not reported: samples are about a second apart."""
+"""Shorter pauses are not reported, because samples are about a second apart."""
 THROTTLED_SHARE = 0.9
 """A device was throttled if its last clock rates are below this share of its highest rate."""
 
@@ -45,9 +45,9 @@ class Utilisation:
     throttled: bool | None
     """Whether the mean clock in the last quarter (while in use) is below 90 % of the highest."""
     own: int | None
-    """The run's processes on this device, at most at one time; 0 if the run did not use it."""
+    """The most processes of the run on this device at one time; 0 if the run did not use it."""
     foreign: int | None
-    """Other processes on this device, at most at one time."""
+    """The most other processes on this device at one time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class HostUtilisation:
     energy: float | None
     """Joules of its CPUs; accelerators and memory are not included."""
     ahead: float | None = None
-    """Seconds by which its clock is ahead of the first node's."""
+    """Seconds by which the host's clock is ahead of the first node's."""
     within: float | None = None
     """The uncertainty of ``ahead`` in seconds."""
 

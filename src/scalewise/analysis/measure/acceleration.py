@@ -18,7 +18,7 @@ EMPTY_GAIN_FIELDS: dict[str, Any] = dict.fromkeys(("gain", "gain_absolute"))
 
 
 def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
-    """Replace scaling by acceleration at points on another kind of device than the baseline's."""
+    """Return the curve with acceleration, not scaling, at points on another kind of device."""
     base = curve.baseline
     points = []
     for point, previous in zip(curve.points, [base, *curve.points]):

@@ -25,7 +25,7 @@ class Ledger:
     """What remains of the step's seconds."""
     samples: NDArray[np.int64]
     hidden: Numbers | None = None
-    """Communication hidden by computation, only of steps in which it was measured; else None."""
+    """Communication hidden by computation, in those steps that measured it; None if no step did."""
 
     @property
     def own(self) -> Numbers:
@@ -91,7 +91,7 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
 
 def _phases(record: RunRecord, positions: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
     """Return the matrix of each phase, with the steps at each rank's ``positions``. A phase that a
-    rank never recorded took 0 s; its communication is NaN (unknown). Unknown ``sync`` is left out.
+    rank never recorded is 0, or NaN (unknown) if it is communication. Unknown ``sync`` is omitted.
     """
     ranks = [rank.steps for rank in record.ranks]
     names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), *COMMUNICATION])
@@ -104,6 +104,6 @@ def _phases(record: RunRecord, positions: Sequence[NDArray[np.intp]]) -> dict[st
         ])  # fmt: skip
     if record.spec.topology.world == 1:  # A single device has no communication to wait for.
         phases["sync"] = np.nan_to_num(phases["sync"])
-    if np.isnan(phases["sync"]).any(axis=0).all():  # Unknown on a rank in every step.
+    if np.isnan(phases["sync"]).any(axis=0).all():  # In every step, some rank has no number.
         del phases["sync"]
     return phases
