@@ -57,7 +57,7 @@ class LoaderRates:
     delivered: float
     """Measured while nothing was trained."""
     needed: float
-    """What training takes if it never waits for input."""
+    """What training would take if no rank waited for input."""
     workers: int
 
     @property
@@ -69,7 +69,7 @@ class LoaderRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointFacts:
-    """Facts by which the report chooses an action against the largest cause of a point."""
+    """Facts by which the report chooses what to do about the largest cause of a point."""
 
     point: Point
     spec: RunSpec
@@ -93,7 +93,7 @@ class PointFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Breakdown:
-    """Where the time of a step, and of the complete job, went on one number of devices."""
+    """Where the time of a step and of the complete job went, at one point of a curve."""
 
     devices: int
     nodes: int | None = None
@@ -108,7 +108,7 @@ class Breakdown:
     seconds: Mapping[str, float | None]
     """Seconds each cause adds to the ideal step; with ``unexplained`` they sum to step − ideal."""
     complete: Mapping[str, float]
-    """Seconds of the complete job by part of its lifetime, such as ``launch`` and ``train``."""
+    """Seconds of the complete job, from launch to end, by part: ``launch``, ``train`` and so on."""
     grown: Mapping[str, float]
     """Seconds by which each part in ``complete`` is longer than at the baseline."""
     shares: Mapping[str, float | None]
@@ -137,7 +137,7 @@ class Breakdown:
     busy: "Usage | None" = None
     """How devices and hosts were used during training; None without node samples."""
     trace: TraceComparison | None = None
-    """The comparison with a profiler's trace of a few steps, where one was recorded."""
+    """Timers compared with a profiler's trace of a few steps; None if no trace was recorded."""
     receipt: Receipt | None = None
     """Device-hours of the point's runs: bought, useful, lost."""
     cause: str | None = None
@@ -211,7 +211,7 @@ def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Where the time and the efficiency of one curve went."""
+    """Where the time of one curve went, and why its efficiency was lost."""
 
     study: str
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -239,6 +239,6 @@ class Explanation:
 
     @property
     def left_compute_at(self) -> int | None:
-        """The first number of devices at which computation is not the largest share."""
+        """The smallest number of devices at which computation is not a step's largest share."""
         compute = (None, "compute", COMPUTE_AND_COMMUNICATION)  # None: the regime is unknown.
         return next((point.devices for point in self.points if point.regime not in compute), None)

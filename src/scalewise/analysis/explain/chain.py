@@ -57,13 +57,13 @@ class Chain:
 def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
     """Return the chain of a run on ``devices`` devices; None where no computation was recorded."""
     own = ledger.own
-    # In each step: the longest own work of any rank, without and with its wait for input.
+    # The longest own work of any rank in each step, without and with waiting for input.
     longest, longest_with_input = own.max(axis=0), (own + ledger.input).max(axis=0)
     compute = float(ledger.typical(ledger.compute).mean())
     with_imbalance = compute + float((longest - ledger.typical(own)).mean())
     with_input = with_imbalance + float((longest_with_input - longest).mean())
     with_transfer = with_input + float(ledger.transfer.mean())
-    # Every factor divides by one of these.
+    # Every factor divides by one of these numbers, so all must be positive.
     if min(compute, with_imbalance, with_input, with_transfer) <= 0 or not window.samples:
         return None
     return Chain(

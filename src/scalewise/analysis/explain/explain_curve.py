@@ -289,11 +289,10 @@ def _loader_rates(record: RunRecord, step: float, batch: float) -> LoaderRates |
 
 
 def _shares(times: CauseTimes, step: float) -> ByCause:
-    """Return the parts of a step as shares of its measured length; empty if unknown."""
+    """Return what a step's time is spent on, as shares of the measured step; empty if unknown."""
     if not times.chains:
         return {}
-    # The names, also used in the report and JSON, say what the time is spent on. Causes say why it
-    # is lost: for example, ranks are "waiting" because of poor "balance".
+    # Shares and causes have different names: ranks are "waiting" because of poor "balance".
     seconds: ByCause = {
         "compute" if times.transfer_known else COMPUTE_AND_COMMUNICATION: times.compute,
         "waiting": times.seconds["balance"],

@@ -53,7 +53,7 @@ class Receipt:
     useful: float = 0.0
     """What the same work would have taken at the baseline's steady speed."""
     lost: Mapping[str, float] = field(default_factory=dict)
-    """By cause, in the order of ``LOSSES``; with ``useful`` they sum to ``bought``."""
+    """Lost hours by cause, in the order of ``LOSSES``; with ``useful`` they sum to ``bought``."""
     energy: float | None = None
     """Joules of the finished runs whose energy is known; None if it is known of no run."""
     cost: float | None = None

@@ -47,7 +47,7 @@ class RunView:
 def runs_by_point(
     curve: ScalingCurve, records: Sequence[RunRecord]
 ) -> Iterator[tuple[Point, list[RunView]]]:
-    """Yield every point of a curve with the runs that it was measured from."""
+    """Yield every point of a curve with the runs in which the point was measured."""
     for point in curve.points:
         size = (point.devices, point.nodes)
         pairs = ((record, record.spec.topology) for record in records)

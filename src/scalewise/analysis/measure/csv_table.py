@@ -18,7 +18,7 @@ HEADER_HINT = (
 )
 
 MAX_VALUE = 1e100
-"""The largest accepted value: its sums and squares do not overflow."""
+"""The largest accepted value; sums and squares of such values do not overflow."""
 
 
 def curve_from_numbers(

@@ -31,7 +31,7 @@ class ScalingCurve:
     work: str | None = None
     """What a run does in total, as text: ``3 epochs over the same data``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """Fixed settings; curves that differ in them are not comparable."""
+    """Settings that are equal in all runs; curves with different conditions are not comparable."""
     unit: str = "samples"
     devices_per_node: int | None = None
     """Devices of a full node; None if unknown."""
@@ -45,7 +45,7 @@ class ScalingCurve:
 
     @property
     def baseline(self) -> Point:
-        """The point that all others are compared with."""
+        """The smallest point, with which all points are compared."""
         return self.points[0]
 
     @property

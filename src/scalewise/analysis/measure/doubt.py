@@ -1,4 +1,4 @@
-"""A reason to trust a result less; ``report.text.doubts`` makes a sentence of it."""
+"""A doubt: a reason to trust a result less. ``report.text.doubts`` has a sentence for each kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ DoubtKind = Literal[
     "accuracy differs",
     "other device",  # Another kind of device than the baseline's.
     # About one curve or several curves.
-    "runs differ",  # Their environments differ.
+    "runs differ",  # Runs of a curve had different environments.
     "baseline missing",
-    "curves differ",  # Their settings differ, so they are not comparable.
+    "curves differ",  # Different settings make curves incomparable.
     # Why MFU is unknown.
     "operations not counted",
     "no peak of a CPU",
@@ -35,7 +35,7 @@ DoubtKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What is doubtful; ``figures`` are the values that its sentence contains."""
+    """What is doubtful; ``figures`` are the values for the sentence about this doubt."""
 
     kind: DoubtKind
     figures: Mapping[str, Any] = field(default_factory=dict)

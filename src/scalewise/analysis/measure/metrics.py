@@ -20,16 +20,16 @@ class Repeats:
     """The runs of one topology, with values that several metrics need."""
 
     records: Sequence[RunRecord]
-    nodes: NodeSamples = field(default_factory=dict)  # By run folder.
+    nodes: NodeSamples = field(default_factory=dict)  # Samples of devices and hosts.
 
     @property
     def spec(self) -> RunSpec:
-        """The spec of the first run; the others differ only in ``repeat``."""
+        """The spec of the first run; the specs of other runs differ only in ``repeat``."""
         return self.records[0].spec
 
     @property
     def outline(self) -> Outline:
-        """Counts of steps and samples that rank 0 of the first run recorded."""
+        """The planned steps and samples of rank 0 in the first run."""
         return self.records[0].ranks[0].outline
 
     @property
@@ -73,7 +73,7 @@ def complete_time(repeats: Repeats) -> Estimate:
 
 def complete_time_parts(repeats: Repeats) -> dict[str, Estimate]:
     """Return the seconds of each part of the lifetime, scaled to sum to the complete time."""
-    # The complete time is a geometric mean, but only arithmetic means of parts have a fixed sum.
+    # The parts sum to the arithmetic mean, but the complete time is the geometric mean.
     scale = complete_time(repeats).value / float(np.mean(repeats.complete_seconds))
     names = dict.fromkeys(name for parts in repeats.lifetimes for name in parts)
     return {
@@ -121,7 +121,7 @@ def compression(repeats: Repeats) -> dict[str, Estimate] | None:
 
 
 def gradient_noise(repeats: Repeats) -> Estimate | None:
-    """Return the gradient noise scale. A single run recorded its own interval."""
+    """Return the gradient noise scale. The interval of a single run is the one it recorded."""
     noises = [noise for run in repeats.records if (noise := run.ranks[0].notes.gradient_noise)]
     scales = [noise.scale for noise in noises if noise.scale is not None]
     if len(scales) < len(repeats.records):

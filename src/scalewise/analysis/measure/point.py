@@ -45,7 +45,7 @@ def metric(
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What was measured on one number of devices, and how it compares with other points."""
+    """What was measured on one number of devices, and comparisons with other points."""
 
     devices: int
     nodes: int | None = None
@@ -188,7 +188,7 @@ def columns_of(table: TableName) -> list[tuple[str, Column]]:
 
 
 def measure_point(repeats: Repeats, warnings: tuple[Doubt, ...]) -> Point:
-    """Return the point of one topology, not yet compared with others."""
+    """Return the point of one topology, not yet compared with other points."""
     topology = repeats.spec.topology
     computed = {
         declared.name: declared.metadata["compute"](repeats)

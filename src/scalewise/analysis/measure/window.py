@@ -26,7 +26,7 @@ MIN_STEADY_STEPS = 20
 
 @dataclass(frozen=True)
 class Window:
-    """The steady part of a run: what was done in it, and how long it took."""
+    """The steady part of a run: its steps and samples, and how long they took."""
 
     samples: int
     """Samples of all ranks."""
@@ -47,8 +47,8 @@ class Window:
 
 
 def steady_window(record: RunRecord) -> Window:
-    """Return the steady part of a run: all epochs except the first. In a run of one epoch, it
-    begins after the warm-up steps and after the step in which traffic was counted.
+    """Return the steady part of a run: all epochs except the first. In a run of one epoch,
+    this part begins after the warm-up steps and after the step in which traffic was counted.
     """
     if record.ranks[0].notes.watched:  # "Watched": a user's program.
         return _watched_window(record)
@@ -70,14 +70,14 @@ def steady_window(record: RunRecord) -> Window:
         seconds=sum(_duration(spans) for spans in stretches),
         step_seconds=_step_seconds(record, first_steps),
         first=first_steps,
-        steps=steps_per_epoch * (len(epochs) - 1) or first_steps,  # One epoch: its own steps.
+        steps=steps_per_epoch * (len(epochs) - 1) or first_steps,  # One epoch: all its steps.
         left_out="first epoch",
     )
     return window if len(epochs) > 1 else _after_warmup(record, window, stretches[0])
 
 
 def _after_warmup(record: RunRecord, epoch_window: Window, first_spans: tuple[Span, ...]) -> Window:
-    """Return the window of a single epoch without its warm-up; ``first_spans``: first stretch."""
+    """Return a single epoch's window after the warm-up; ``first_spans`` is its first stretch."""
     step_seconds = _step_seconds(record, 0)
     # Counting traffic slows a step down, so the window begins after that step.
     traffic = record.ranks[0].notes.traffic
@@ -151,7 +151,7 @@ def _first_steps_text(count: int) -> str:
 
 
 def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
-    """Return how many steps at the start are slower than the later ones, at most half of all.
+    """Return how many steps at the start are slower than later steps, at most half of all steps.
 
     Change-point search: splits the logarithms of the first thousand step times where two means fit
     much better than one (least squares), and repeats this on the later part.
@@ -169,7 +169,7 @@ def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
 
 
 def _find_drop(logs: NDArray[np.float64], max_split: int) -> int:
-    """Return the step at which the mean falls, at most ``max_split``; 0 if it does not fall."""
+    """Return the step (up to ``max_split``) where the mean falls; 0 if the mean does not fall."""
     count = len(logs)
     if count < 4 or max_split < 1:
         return 0
@@ -197,7 +197,7 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
     if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
     pieces = []  # (start, end, name)
-    # Ranks may differ: one that joined in a later attempt has a shorter EARLIER span, or none.
+    # Spans of earlier attempts differ: a rank that joined later has a shorter span, or none.
     if earlier := [span for rank in record.ranks for span in rank.spans if span.name == EARLIER]:
         pieces.append((min(s.start for s in earlier), max(s.end for s in earlier), EARLIER))
     names = dict.fromkeys(span.name for span in record.ranks[0].spans if span.name != EARLIER)
@@ -251,7 +251,7 @@ def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
 
 
 def _spans_of_all_ranks(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
-    """Return the spans of this name: for each occurrence, a tuple with one span per rank."""
+    """Return a tuple of all ranks' spans for each time that a span of this name was recorded."""
     by_rank = [[span for span in rank.spans if span.name == name] for rank in record.ranks]
     return list(zip(*by_rank))
 
