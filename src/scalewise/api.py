@@ -40,7 +40,7 @@ def run(
     variant: str | None = None,
     again: bool = False,
 ) -> Path:
-    """Run ``question``, a study file or a ``StudySpec``. Return its folder, by default ``runs/NAME``.
+    """Run ``question``, a study file or ``StudySpec``; return its folder, by default ``runs/NAME``.
     ``variant`` names a [variant.NAME] section of the file; ``again`` repeats finished runs.
     """
     spec = question if isinstance(question, StudySpec) else study.load(Path(question), variant)
