@@ -56,7 +56,7 @@ def joules(topology):
     where, law = Topology.parse(topology), Law.of(LAW)
     world = where.world
     steps = 3 * 65536 // (64 * world)
-    computing = steps * law.own(64, 0, world)
+    computing = steps * law.work_seconds(64, 0, world)
     whole = 20 + 0.5 * (1 + np.log2(world)) + 2 + 3 + steps * law.step(64, where) + 3 / world + 0.5
     return world * (400 * computing + 90 * (whole - computing)), whole
 
