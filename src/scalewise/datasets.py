@@ -15,25 +15,25 @@ from scalewise.record.schema import SkippedFiles, skipped_sentence
 from scalewise.validate import check_choice, check_integer
 
 PRESETS = ("micro-224", "tiny-224")
-"""Names of data sets whose numbers of images and classes can be used."""
+"""Data sets whose numbers of images and classes a recipe can copy."""
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of samples done, and the total."""
 MAX_EDGE_PIXELS = 4096
 MAX_PRINTED = 20
-"""At most this many problems, and as many notes, are printed; ``--json`` has all."""
+"""At most this many problems, and this many notes, are printed; ``--json`` has all."""
 MAX_PRINTED_VALUES = 5
-"""Of sizes, modes and formats, only the most frequent are printed."""
+"""At most this many sizes, modes and formats are printed: the most frequent ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Settings of ``data make``; None takes the value of the preset, or all that the source has."""
+    """Settings of ``data make``; None stands for the preset's value, or for all of the source."""
 
     to: Path
     like: str | None = None
     """One of ``PRESETS``."""
     source: Path | None = None
-    """The folder to take images from; None generates synthetic ones."""
+    """The folder to take images from; with None, images are synthetic."""
     images: int | None = None
     classes: int | None = None
     edge: int = 224
@@ -60,7 +60,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class MadeDataset:
-    """What was written; ``train`` and ``validation`` count images."""
+    """A data set that was written; ``train`` and ``validation`` are numbers of images."""
 
     path: Path
     classes: int
@@ -82,7 +82,7 @@ class CheckedDataset:
     kind: str
     folder: str
     counts: Mapping[str, Mapping[str, int]]
-    """For each split, the images of each class; or ``{"tokens": N}``."""
+    """For each split, the number of images by class; for text, ``{"tokens": N}``."""
     # How many images have each size, colour mode and file format, the most frequent first.
     sizes: Mapping[str, int]
     modes: Mapping[str, int]
@@ -147,6 +147,7 @@ class LoadingBenchmark:
     device: str
     samples: int
     shape: tuple[int, ...]
+    """(Channels, height, width) of an image, or (tokens,) of a sequence."""
     batch: int
     rates: tuple[LoadingRate, ...]
     left_out: tuple[str, ...] = ()
@@ -169,7 +170,7 @@ class LoadingBenchmark:
 
 
 def bench(data: str, options: Mapping[str, Any], on_progress: ProgressCallback) -> LoadingBenchmark:
-    """Load a data set as a training run would, once with each number of workers."""
+    """Time the loading of a data set, as in a training run, with each number of workers."""
     answer = _ask_worker({"do": "bench", "data": data, **options}, on_progress)
     rates = []
     for row in answer.pop("rows"):

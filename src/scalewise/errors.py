@@ -3,11 +3,11 @@
 ScalewiseError
 ├── SpecError        a setting or argument is wrong  -> fix it, as the hint says
 ├── PluginError      a plugin cannot be loaded       -> install it, or fix its name
-│   └── FrameworkMissing  not installed, or unusable  -> install it, or name its Python
+│   └── FrameworkMissing  not installed, or unusable  -> install it, or set its Python
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   ├── RunFailed    a run started and failed        -> its cause, rank and host are named
-│   ├── StartLocked  another call starts the run     -> wait for it, then run again
-│   └── OutOfReach   a run cannot be ended from here -> act on its machine, as its user
+│   ├── StartLocked  another process starts the run  -> wait for it, then run again
+│   └── OutOfReach   a run cannot be ended from here -> end it on its machine, as its user
 ├── RecordError      reading or writing a file fails -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
 │   └── Broken       a file of a data set is broken  -> its path is named
@@ -27,7 +27,7 @@ OPTION_NAMES = {
 
 
 def parameter(name: str, value: object = None) -> str:
-    """Return a parameter as the caller spells it, for the text of an error or a warning.
+    """Return a parameter as the user wrote it, in Python or as an option, for an error message.
 
     >>> parameter("devices_per_node"), parameter("at", [16, 32])
     ('devices_per_node=', 'at=[16, 32]')
@@ -48,7 +48,7 @@ def parameter(name: str, value: object = None) -> str:
 
 
 class ScalewiseError(Exception):
-    """A problem the user can act on: what is wrong, then what to do about it."""
+    """A problem the user can solve: the message says what is wrong, ``hint`` what to do."""
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
         super().__init__(problem)

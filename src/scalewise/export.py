@@ -15,7 +15,7 @@ SUFFIXES = (".safetensors", ".pt")
 
 @dataclass(frozen=True, slots=True)
 class ExportedWeights:
-    """What was written."""
+    """The file that was written, and the checkpoint or file its weights come from."""
 
     path: Path
     source: Path
@@ -28,9 +28,9 @@ class ExportedWeights:
 
 
 def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
-    """Write the weights of the checkpoint after ``step``, by default of the newest one.
+    """Write the weights of the checkpoint after ``step``, by default of the newest checkpoint.
 
-    Without checkpoints, write those in ``weights.pt``, the file that ``save = true`` creates.
+    If the run has no checkpoint, write the weights in ``weights.pt``, which ``save = true`` makes.
     """
     if to.suffix not in SUFFIXES:
         hint = f"end the name in {' or '.join(SUFFIXES)}"
@@ -50,13 +50,13 @@ def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
 
 
 def _find_weights(run: Path, step: int | None) -> Path:
-    """Return the folder of a checkpoint, or ``weights.pt``."""
+    """Return the folder of the checkpoint to export, or ``weights.pt`` if there is none."""
     if not run.exists():
         raise SpecError(f"there is no folder {run}", hint="name a run's folder, runs/STUDY/RUN")
     if step is not None:
-        written = checkpoints.written(run / checkpoints.FOLDER)
-        if step not in map(checkpoints.step_of, written):
-            steps = ", ".join(str(checkpoints.step_of(path)) for path in written)
+        paths = checkpoints.written(run / checkpoints.FOLDER)
+        if step not in map(checkpoints.step_of, paths):
+            steps = ", ".join(str(checkpoints.step_of(path)) for path in paths)
             hint = f"it has checkpoints after: {steps}" if steps else "it has no checkpoints"
             raise SpecError(f"{run} has no checkpoint after step {step}", hint=hint)
         return run / checkpoints.FOLDER / checkpoints.name_of(step)

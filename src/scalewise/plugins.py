@@ -1,7 +1,7 @@
 """Find a part of scalewise by kind and name, without importing the other parts.
 
-A part is an entry point: built in, or a plugin. One that belongs to a framework is called
-``<framework>.<name>`` (``torch.ddp``); users write only its short name. The entry point
+A part is an entry point, of scalewise or of a plugin. The full name of a framework's part is
+``<framework>.<name>`` (``torch.ddp``); users write only the short name (``ddp``). The entry point
 ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"`` gives deepspeed all parts of torch.
 """
 
@@ -35,7 +35,7 @@ def available(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
-    """Return the part registered as ``name``, among those of ``framework`` if given."""
+    """Return the part with a short ``name`` of ``framework``, or without one by its full name."""
     parts = framework_parts(kind, framework)
     if name not in parts:
         owner = f" for framework {framework!r}" if framework else ""
@@ -64,11 +64,11 @@ def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
     }
     if not framework or WILDCARD not in own_parts:
         return own_parts
-    target = own_parts.pop(WILDCARD).value
-    targets = [name for name, point in available("frameworks").items() if point.value == target]
-    # A part of its own replaces the other framework's part of the same name.
+    base = own_parts.pop(WILDCARD).value
+    base_names = [name for name, point in available("frameworks").items() if point.value == base]
+    # A part of the framework itself replaces the base framework's part of the same name.
     return {
-        part: point for name in targets for part, point in framework_parts(kind, name).items()
+        part: point for name in base_names for part, point in framework_parts(kind, name).items()
     } | own_parts
 
 
@@ -78,7 +78,7 @@ def is_import_path(workload: str, framework: str) -> bool:
 
 
 def install_hint(framework: str) -> str:
-    """Return how to install a framework; Horovod's release does not build with current PyTorch."""
+    """Return how to install a framework. Horovod's release does not build with current PyTorch."""
     if framework == "horovod":
         return "build Horovod with `make horovod` in a checkout of scalewise"
     return f"pip install 'scalewise[{framework}]'"
@@ -89,13 +89,13 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
     point = find(kind, name, framework=framework)
     try:
         return point.load()
-    except ModuleNotFoundError as missing:
-        package = str(missing.name).partition(".")[0]
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
         raise PluginError(
             f"{SINGULAR[kind]} {name!r} needs {package}, which is not installed",
             hint=install_hint(framework or name)
             if point.value.startswith("scalewise.")  # A built-in part.
             else f"pip install {package}",
-        ) from missing
-    except (ImportError, AttributeError) as broken:
-        raise PluginError(f"{SINGULAR[kind]} {name!r} cannot be loaded: {broken}") from broken
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"{SINGULAR[kind]} {name!r} cannot be loaded: {error}") from error

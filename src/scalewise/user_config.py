@@ -11,8 +11,8 @@ from scalewise.errors import SpecError
 
 def user_config_path(name: str) -> Path:
     """Return the path of a configuration file, under ``XDG_CONFIG_HOME`` if that is set."""
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "scalewise" / name
+    config_home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config_home) / "scalewise" / name
 
 
 def load_user_config(path: Path) -> dict[str, Any]:

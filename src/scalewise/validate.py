@@ -15,7 +15,7 @@ INT32_MAX = 2**31 - 1
 
 
 def suggest_name(name: object, choices: Iterable[str]) -> str:
-    """Return a hint with the closest choice, anagrams first; empty if none is close.
+    """Return a hint with the closest choice, preferably of the same letters; empty if none is.
 
     >>> suggest_name("vit-h41", ["vit-h14", "vit-h16"])
     "did you mean 'vit-h14'?"
@@ -30,7 +30,7 @@ PERMISSION_HINT = "`ls -ld` on it and on the folders above says who may read it"
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether a path exists; raise SpecError without the permission to find out."""
+    """Return whether a path exists; raise SpecError if permissions prevent the check."""
     try:
         return path.exists()
     except OSError as error:
@@ -42,9 +42,9 @@ def suggest_path(path: Path) -> str:
     folder = next((candidate for candidate in path.parents if candidate.is_dir()), None)
     if folder is None:
         return ""
-    missing, *tail = path.parts[len(folder.parts) :]
+    missing_name, *tail = path.parts[len(folder.parts) :]
     try:
-        similar = get_close_matches(missing, os.listdir(folder))
+        similar = get_close_matches(missing_name, os.listdir(folder))
     except OSError:
         return ""
     candidates = (folder.joinpath(name, *tail) for name in similar)
@@ -84,7 +84,7 @@ def check_positive(
 
 
 def check_type(name: str, value: Any, kind: type | tuple[type, ...], description: str) -> None:
-    """Refuse a value that is not of type ``kind``, which ``description`` puts into words."""
+    """Refuse a value that is not of type ``kind``; the error says ``description`` for the type."""
     if not isinstance(value, kind):
         raise SpecError(f"{name} must be {description}, got {value!r}")
 
@@ -99,7 +99,7 @@ def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def check_environment_name(setting: str, name: Any) -> None:
-    """Refuse a name that is not a valid environment variable: a shell might execute it.
+    """Refuse an invalid name of an environment variable, which a shell might execute.
 
     >>> check_environment_name("env", "A;touch x")
     Traceback (most recent call last):

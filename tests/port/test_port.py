@@ -93,7 +93,7 @@ def states(ported):
 def ported_text(tmp_path, text):
     path = tmp_path / "train.py"
     path.write_text(text)
-    return port(path).text.decode()
+    return port(path).patched_script.decode()
 
 
 @pytest.mark.parametrize("name", MISSING)
@@ -107,8 +107,8 @@ def test_the_patch_applies_and_nothing_is_left_to_do(name, tool, tmp_path, monke
     if not shutil.which(tool):
         pytest.skip(f"{tool} is not installed")
     subprocess.run(argv, input=ported.patch.encode(), check=True)
-    assert script.read_bytes() == ported.text
-    compile(ported.text, "train.py", "exec")
+    assert script.read_bytes() == ported.patched_script
+    compile(ported.patched_script, "train.py", "exec")
     again = port(script)
     assert again.patch == ""
     assert "missing" not in states(again)
@@ -116,7 +116,7 @@ def test_the_patch_applies_and_nothing_is_left_to_do(name, tool, tmp_path, monke
 
 def test_only_lines_that_change_are_touched():
     before = (SERIAL / "trainer.py").read_text().splitlines()
-    after = port(SERIAL / "trainer.py").text.decode().splitlines()
+    after = port(SERIAL / "trainer.py").patched_script.decode().splitlines()
     changed = [line for line in before if line not in after]
     assert len(changed) == 9
     assert 'so far""",' in after
@@ -270,7 +270,7 @@ def test_what_is_imported_under_another_name_is_known(imports, replace, tmp_path
     path.write_text(text)
     ported = port(path)
     assert states(ported) == "missing, not needed, missing, not needed, missing, missing"
-    after = ported.text.decode()
+    after = ported.patched_script.decode()
     assert "8 // WORLD_SIZE, sampler=train_sampler)" in after
     assert "(unwrapped(model), 'm.pt')" in after
 
@@ -317,17 +317,15 @@ def test_line_ends_and_the_end_of_the_file_stay_as_they_were(text, tmp_path):
     path = tmp_path / "train.py"
     path.write_bytes(whole.encode())
     ported = port(path)
-    assert ported.text.startswith(b"\xef\xbb\xbf") == (text == "\ufeff")
-    assert (b"\n" in ported.text.replace(b"\r\n", b"")) == (text != "\r\n")
-    subprocess.run(
-        ["git", "apply", "-"], input=unified_diff("train.py", whole.encode(), ported.text).encode(),
-        cwd=tmp_path, check=True,
-    )  # fmt: skip
-    assert path.read_bytes() == ported.text
+    assert ported.patched_script.startswith(b"\xef\xbb\xbf") == (text == "\ufeff")
+    assert (b"\n" in ported.patched_script.replace(b"\r\n", b"")) == (text != "\r\n")
+    patch = unified_diff("train.py", whole.encode(), ported.patched_script)
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=tmp_path, check=True)
+    assert path.read_bytes() == ported.patched_script
 
 
 def test_the_group_is_made_before_a_model_outside_the_guard_is_wrapped():
-    text = port(SERIAL / "above.py").text.decode()
+    text = port(SERIAL / "above.py").patched_script.decode()
     made, wrapped = text.index("dist.init_process_group"), text.index("DistributedDataParallel(m")
     assert made < wrapped < text.index('\nif __name__ == "__main__":')
     assert 'if WORLD_SIZE > 1 and __name__ == "__main__":\n    if torch.cuda' in text
@@ -718,10 +716,10 @@ def test_a_script_is_read_and_patched_in_the_encoding_it_names(first, tmp_path, 
     path = Path("caf\xe9.py")
     path.write_bytes(text.encode("latin-1"))
     ported = port(path)
-    assert ported.text.startswith(first.encode())
-    assert b"DataLoader(donn\xe9es, 8 // WORLD_SIZE" in ported.diff
-    subprocess.run(["patch", "-p1", "--fuzz=0"], input=ported.diff, check=True)
-    assert path.read_bytes() == ported.text
+    assert ported.patched_script.startswith(first.encode())
+    assert b"DataLoader(donn\xe9es, 8 // WORLD_SIZE" in ported.patch_bytes
+    subprocess.run(["patch", "-p1", "--fuzz=0"], input=ported.patch_bytes, check=True)
+    assert path.read_bytes() == ported.patched_script
     assert port(path).patch == ""
 
 

@@ -1,4 +1,4 @@
-"""The command line. Its verbs (subcommands) import heavy modules when called: help stays fast."""
+"""The command line. A verb (subcommand) imports heavy modules only when it runs: help is fast."""
 
 import sys
 from typing import Annotated
@@ -43,7 +43,7 @@ def main() -> None:
     try:
         app()
     except SystemExit as system_exit:
-        # Without the separator, options of the user's program are parsed as scalewise's.
+        # Without "--", options of the user's program are parsed as options of scalewise.
         runs_program = sys.argv[1:2] == ["run"] and any(arg.startswith("--on") for arg in sys.argv)
         if system_exit.code == 2 and runs_program and "--" not in sys.argv:
             typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
@@ -64,8 +64,8 @@ def main() -> None:
 
 
 def _remove_debug_flag() -> bool:
-    """Remove --debug, but not after ``--`` (the user's program); return whether it was there."""
-    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    other_args = [arg for arg in sys.argv[:end] if arg != "--debug"]
-    sys.argv = other_args + sys.argv[end:]
-    return len(other_args) < end
+    """Remove --debug from sys.argv, but not from the program after ``--``; return if it was set."""
+    program_start = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    other_args = [arg for arg in sys.argv[:program_start] if arg != "--debug"]
+    sys.argv = other_args + sys.argv[program_start:]
+    return len(other_args) < program_start

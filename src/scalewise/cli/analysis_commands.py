@@ -74,14 +74,13 @@ def explain(folder: StudyFolder, price: Price = None, as_json: Json = False) -> 
     from scalewise import results
     from scalewise.report import explanation_sections, receipt_table
 
-    explained = results.explanations(folder, price=price)
-    receipt = results.receipt(folder, explained, price=price)
+    explanations = results.explanations(folder, price=price)
+    receipt = results.receipt(folder, explanations, price=price)
     if as_json:
-        typer.echo(explanation_sections.as_json(explained, receipt))
+        typer.echo(explanation_sections.as_json(explanations, receipt))
     else:
-        print_sections(
-            [*explanation_sections.sections(explained), receipt_table.section(explained, receipt)]
-        )
+        sections = explanation_sections.sections(explanations)
+        print_sections([*sections, receipt_table.section(explanations, receipt)])
 
 
 @verb(PANEL)
@@ -120,7 +119,7 @@ def predict(  # noqa: PLR0913 - one parameter per option
     gradients: Annotated[
         str | None, simulation_option("SIZE", "Bytes of gradients, if not recorded.")
     ] = None,
-    output: Annotated[Path | None, output_file("Also plot it: a png or svg file.")] = None,
+    output: Annotated[Path | None, output_file("Also plot to this png or svg file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict performance on more devices, with intervals.
@@ -178,7 +177,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     purposes: Purposes,
     at: Annotated[
         str | None,
-        option("DEVICES", "Also consider doublings up to these devices [default: two doublings]."),
+        option("DEVICES", "Also consider more devices: doublings up to here [default: two]."),
     ] = None,
     price: Annotated[str | None, cost_option("PRICE", PRICE_HELP)] = None,
     watts: Annotated[
@@ -186,7 +185,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     ] = None,
     device: Annotated[
         str | None,
-        cost_option("NAME", "Take the maximum power of this device from the catalog instead."),
+        cost_option("NAME", "Instead of --watts: this device's maximum power, from the catalog."),
     ] = None,
     whole_nodes: Annotated[
         bool, flag("--whole-nodes", "Charge partly used nodes in full.", "Cost and energy")
@@ -196,7 +195,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
         target_option(
             "TARGET",
             "When training is done: 'epochs=90 at 256' or 'samples=115e6 at 256' "
-            "(work at a global batch), loss=2.1 or accuracy=0.75 (as reached by the runs).",
+            "(that work at global batch 256), loss=2.1 or accuracy=0.75 (as reached by the runs).",
         ),
     ] = None,
     critical_batch: Annotated[
@@ -300,12 +299,12 @@ def report(
     _refuse_overwriting(output, sources)
     curves = results.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     folders = [source for source in sources if source.is_dir() and output.suffix == ".html"]
-    explained = [item for folder in folders for item in results.explanations(folder)]
-    typer.echo(write(curves, output, plot=plot, explained=explained))
+    explanations = [item for folder in folders for item in results.explanations(folder)]
+    typer.echo(write(curves, output, plot=plot, explained=explanations))
 
 
 def _refuse_overwriting(output: Path, sources: list[Path]) -> None:
-    """Refuse to overwrite input files or to write into run folders; beside these is allowed."""
+    """Refuse to overwrite input files or to write into run folders; allow files beside those."""
     target = output.resolve()
     for source in sources:
         inside = source.resolve() in target.parents

@@ -1,6 +1,6 @@
 """The Typer application. Its help is plain text: Typer's own layout imports rich, which is slow.
 
-A *panel* is a section of the help text, as Typer calls it.
+A section of the help text is called a *panel*, which is Typer's term.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class HelpCommand(TyperCommand):
-    """A command whose help shows examples one per line, and options in panels."""
+    """A command whose help shows one example per line, and its options in panels."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line: ``[OPTIONS]``, then the arguments' metavars."""
@@ -50,7 +50,7 @@ class HelpGroup(TyperGroup):
             command = self.get_command(ctx, name)
             panel = getattr(command, "rich_help_panel", None)
             summary = command.get_short_help_str(formatter.width) if command else ""
-            # A panel that was not set is a placeholder object of Typer, not None.
+            # Without a panel, Typer sets a placeholder object, not None.
             heading = panel if isinstance(panel, str) else "Commands"
             panels.setdefault(heading, []).append((name.ljust(width), summary))
         for heading, rows in panels.items():
@@ -63,7 +63,7 @@ def _arguments(command: Any, ctx: Any) -> list[Any]:
 
 
 def _usage_name(argument: Any) -> str:
-    """Return an argument's name as in a usage line, in brackets if it is optional."""
+    """Return the argument's name for the usage line, in brackets if it is optional."""
     name = argument.metavar or argument.name.upper()
     return name if argument.required or name.startswith("[") else f"[{name}]"
 
@@ -71,10 +71,10 @@ def _usage_name(argument: Any) -> str:
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
     panels: dict[str, list[tuple[str, str]]] = {"Options": []}
     for param in command.get_params(ctx):
-        record = param.get_help_record(ctx) if param.param_type_name == "option" else None
-        if record is not None:
+        row = param.get_help_record(ctx) if param.param_type_name == "option" else None
+        if row is not None:  # (names, help text); None for a hidden option.
             panel = getattr(param, "rich_help_panel", None)
-            panels.setdefault(panel or "Options", []).append(record)
+            panels.setdefault(panel or "Options", []).append(row)
     for heading, rows in panels.items():
         _write_section(formatter, heading, rows)
 

@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 @contextmanager
 def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
-    """On exit, print a receipt to stderr if the study used device-hours; ignore its own errors."""
+    """On exit, print a receipt to stderr if device-hours were used; ignore errors of the receipt."""
     from scalewise.record.attempts import bought
 
-    hours_before = math.inf  # If the folder cannot be read, print no receipt.
+    device_hours_before = math.inf  # If the folder cannot be read, print no receipt.
     with suppress(OSError):
-        hours_before = bought(folder)
+        device_hours_before = bought(folder)
     try:
         yield
     finally:
         with suppress(Exception):
-            hours = bought(folder)
-            if hours > hours_before:
+            device_hours = bought(folder)
+            if device_hours > device_hours_before:
                 from scalewise import results
                 from scalewise.report.text import spending
 
                 try:
                     lines = spending.receipt_lines(results.receipt(folder, price=rate))
                 except ScalewiseError as problem:
-                    lines = [spending.unreadable_receipt(hours, rate, problem)]
+                    lines = [spending.unreadable_receipt(device_hours, rate, problem)]
                 say("\n".join(lines), err=True)
 
 
 def parse_price(price: str | None) -> "Rate | None":
-    """Return the rate per device-hour of a ``--price``, None without one."""
+    """Return the rate per device-hour that ``--price`` sets; None if it is not set."""
     from scalewise.analysis.cost.rates import price_of
 
     return None if price is None else price_of(price)
@@ -55,7 +55,7 @@ def stopping_rules(
     *,
     again: bool,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of ``study.run`` that limit the spending or the device count."""
+    """Return keyword arguments for ``study.run`` that limit the spending or the device count."""
     if not purposes and max_cost is None and max_device_hours is None:
         return {}
     from scalewise.analysis.advise import Purpose

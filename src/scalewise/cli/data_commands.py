@@ -32,7 +32,7 @@ LINE_SECONDS = 10.0
 def make(  # noqa: PLR0913 - one parameter per option
     to: Annotated[Path, typer.Argument(metavar="TO", help="The folder to make.")],
     like: Annotated[
-        str | None, option("NAME", "Images and classes as in micro-224 or tiny-224.")
+        str | None, option("NAME", "As many images and classes as micro-224 or tiny-224.")
     ] = None,
     source: Annotated[
         Path | None,
@@ -48,7 +48,7 @@ def make(  # noqa: PLR0913 - one parameter per option
     seed: Annotated[int, option("N", "Random seed for choosing or making images.")] = 0,
     packed: Annotated[bool, flag("--packed", "Decode to raw pixels in a few large files.")] = False,
 ) -> None:
-    """Make a folder of image files of one size, or of packed raw pixels.
+    """Make a folder of images of one size, as image files or as packed raw pixels.
 
     Prints the path of the folder.
 
@@ -101,7 +101,7 @@ def bench(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Time how fast data is loaded on this machine, without training.
 
-    A training that needs more samples per second than this waits for its input.
+    If training needs more samples per second, it will wait for its input.
 
     Examples:
       scalewise data bench datasets/micro-224 --workers 2,4,8
@@ -148,7 +148,7 @@ def progress(activity: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _line_progress(activity: str) -> Callable[[int, int], None]:
-    # The first line comes after FIRST_LINE_SECONDS: begin as if a line had been printed before.
+    # Start with a time in the past, so that the first line comes after FIRST_LINE_SECONDS.
     printed_at = time.monotonic() - LINE_SECONDS + FIRST_LINE_SECONDS
     has_printed = False
 

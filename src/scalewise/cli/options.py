@@ -14,7 +14,7 @@ CURVE_PANEL = "Which curve"
 def option(
     metavar: str, text: str, *names: str, panel: str | None = None, minimum: int | None = None
 ) -> Any:
-    """Return an option with a value; without ``names``, it is named after the parameter."""
+    """Return an option with a value; without ``names``, the parameter's name becomes its name."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, min=minimum)
 
 
@@ -24,7 +24,7 @@ def output_file(text: str, metavar: str = "FILE") -> Any:
 
 
 def flag(name: str, text: str, panel: str | None = None) -> Any:
-    """Return an option without a value; given a name, Typer does not add ``--no-NAME``."""
+    """Return an option without a value. The explicit name keeps Typer from adding ``--no-NAME``."""
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
@@ -47,7 +47,9 @@ Json = Annotated[bool, flag("--json", "Print JSON for other programs.")]
 Scaling = Annotated[
     str | None,
     option(
-        "RULE", "For a CSV: weak (fixed batch per device) or strong (global).", panel=CURVE_PANEL
+        "RULE",
+        "For a CSV: weak (batch per device is fixed) or strong (global batch is fixed).",
+        panel=CURVE_PANEL,
     ),
 ]
 _per_node = partial(option, "N", panel=CURVE_PANEL, minimum=1)
@@ -94,5 +96,5 @@ PRICE_HELP = (
     "Price of one device for one hour: 2.50, or a name from `scalewise catalog prices`, "
     "such as aws:p5.48xlarge or aws:p5.48xlarge:spot."
 )
-# A price stays text here: it may be a name, which `analysis.cost.rates.price_of` looks up.
+# A price stays text here, because `analysis.cost.rates.price_of` also accepts names.
 Price = Annotated[str | None, option("PRICE", PRICE_HELP)]

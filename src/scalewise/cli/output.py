@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 SLOW_SECONDS = 2.0
-"""A check that takes longer is announced on stderr."""
+"""A check that takes longer than this is announced on stderr."""
 
 
 def say(message: object, *, err: bool = False) -> None:
@@ -36,7 +36,7 @@ def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
 
 @contextmanager
 def announce_slow_checks() -> Iterator[Callable[[str], None]]:
-    """Yield a function to call with each check's name before it starts; stderr shows slow ones."""
+    """Yield a function to call with each check's name before the check; announces slow checks."""
     timers: list[threading.Timer] = []
 
     def announce(name: str) -> None:

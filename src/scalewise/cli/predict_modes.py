@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from scalewise.analysis.measure import ScalingCurve
 
 MAX_COUNT_DIGITS = 100
-"""Longer numbers are refused before int(), which fails beyond some thousand digits."""
+"""Longer numbers are refused before int(), which fails on a few thousand digits."""
 
 
 def refuse_set_options(reason: str, options: Mapping[str, Any], hint: str) -> None:
-    """Raise SpecError if any of these options, which would have no effect, was set."""
+    """Raise SpecError if any of these options is set; ``reason`` says why it has no effect."""
     if names := [name for name, value in options.items() if value]:
         raise SpecError(f"{', '.join(names)}: {reason}", hint=hint)
 
 
 def parse_counts(text: str, curve: "ScalingCurve | None" = None) -> list[int]:
     """Parse ``--at 16,32,64``; refuse counts below the largest measured one of ``curve``."""
-    # Without a curve, 8 only serves as the example in the hint.
+    # Without a curve there is no limit; 8 is only used for the example in the hint.
     largest = max(point.devices for point in curve.points) if curve else 8
     counts = []
     for part in text.split(","):

@@ -20,7 +20,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def progress() -> Iterator[Watcher]:
-    """Yield a watcher, which the study informs: bars if stderr is a terminal, lines if not."""
+    """Yield a watcher, whose methods the study calls: ``Bars`` on a terminal, else ``Lines``."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Lines()
@@ -39,16 +39,16 @@ class Lines:
     """Print progress as plain lines, for a log."""
 
     def __init__(self) -> None:
-        self._todo = 0
+        self._todo_count = 0
         self._printed_at: dict[RunSpec, float] = {}
         """When the last line about each active run was printed."""
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        self._todo = todo
+        self._todo_count = todo
         _print(_format_begin(todo, finished, request))
 
     def started(self, number: int, run: RunSpec) -> None:
-        _print(f"[{number}/{self._todo}] {run.title}")
+        _print(f"[{number}/{self._todo_count}] {run.title}")
         self._printed_at[run] = time.monotonic()
 
     def progressed(self, run: RunSpec, share: float) -> None:
@@ -88,7 +88,7 @@ class Bars:
 
     def begin(self, todo: int, finished: int, request: str) -> None:
         self._print(_format_begin(todo, finished, request))
-        # Without runs to do, show a full bar.
+        # If there are no runs to do, show a full bar.
         self._bars.update(self._study_bar, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
@@ -115,6 +115,6 @@ class Bars:
 
 
 def _format_begin(todo: int, finished: int, request: str) -> str:
-    """Return the first line; ``request`` is the launcher's summary of the device-hours."""
+    """Return the study's first line; ``request`` is what the launcher asks for, in words."""
     text = f"{todo} to run, {finished} finished already"
     return f"{text}; {request}" if request and todo else text

@@ -40,7 +40,7 @@ PANEL = "Run a study"
 PROGRAM_PANEL = "Options for your own program (with --on)"
 program_option = partial(option, panel=PROGRAM_PANEL)
 FORCED_EXIT_SECONDS = 20.0
-"""A second Ctrl-C ends scalewise at once, but only this long after the first one."""
+"""For this long after a Ctrl-C, a second one is ignored; later, it ends scalewise at once."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -85,7 +85,7 @@ def init(
         raise SpecError(f"{path} exists already", hint="choose another name, or --force")
     starter = _starter_file().read_text(encoding="utf-8")
     text = starter.replace('name = "demo"', f"name = {json.dumps(path.stem)}")
-    StudySpec.from_dict(tomllib.loads(text))  # Not every file name is a valid study name.
+    StudySpec.from_dict(tomllib.loads(text))  # Fails if the file name is no valid study name.
     write_text(path, text)
     typer.echo(path)
 
@@ -118,13 +118,13 @@ def plan(
     spec = study.with_launcher(study.load(study_file, variant), launcher)
     folder = (output or _default_folder(spec.name)).absolute()
     missing = [run for run in spec.runs() if not finished(folder / run.id)]
-    left_out = study.check(missing, spec.engines)  # Runs without a usable framework.
+    left_out = study.check(missing, spec.engines)  # Runs whose framework cannot be used.
     plans = study.plan(spec, folder, left_out)
     _print_commands(plans, missing)
     for sentence in study.left_out_notices(left_out):
         say(sentence)
     runs = [run for job_plan in plans for run in job_plan.runs]
-    # A program of the user sets its own batch, so whether it scales weakly shows only in its runs.
+    # A user's program sets its own batch: only its runs show whether the scaling is weak.
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling as observed"
     request = study.request_summary(spec, runs) or "one after another"
     say(f"{format_count(len(runs), 'run')}, {scaling}, {request}, in {folder}")
@@ -277,7 +277,7 @@ def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any
 
 
 def _interrupt_once(number: int, frame: Any) -> None:
-    """Raise the exception that stops the study; ignore signals for ``FORCED_EXIT_SECONDS``."""
+    """Stop the study by an exception; then ignore signals for ``FORCED_EXIT_SECONDS``."""
     interrupted_at = time.monotonic()
 
     def exit_if_late(number: int, frame: Any) -> None:

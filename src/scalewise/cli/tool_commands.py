@@ -25,14 +25,14 @@ def export(
         int | None, option("N", "The checkpoint after step N, not the newest.", minimum=1)
     ] = None,
 ) -> None:
-    """Write a run's trained weights to one file for the serial model.
+    """Write a run's trained weights to one file that the serial model loads.
 
     Examples:
       scalewise export runs/demo/3f2a9c1b7d40 -o weights.safetensors
     """
-    from scalewise.export import export as write
+    from scalewise.export import export as export_weights
 
-    typer.echo(write(run, output, step))
+    typer.echo(export_weights(run, output, step))
 
 
 @verb(PANEL)
@@ -55,13 +55,13 @@ def port(
     ported = scalewise.port.port(script)
     say(ported, err=True)
     if output and ported.patch:
-        write_bytes(output, ported.diff)
+        write_bytes(output, ported.patch_bytes)
         typer.echo(output)
     if write:
         ported.write(script)
         typer.echo(script)
     if not (output or write):
-        typer.echo(ported.diff, nl=False)
+        typer.echo(ported.patch_bytes, nl=False)
 
 
 @verb(PANEL)
@@ -103,13 +103,14 @@ def doctor(
 
 
 def _time_collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
-    """Time collectives on this node; in an allocation of several, print the command to run."""
+    """Time collectives on this node; in an allocation of several nodes, print what to run."""
     from scalewise.doctor import default_ranks, framework_checks
     from scalewise.doctor.collective_sweep import multi_node_command, render_table, run_sweep
 
     if command := multi_node_command(os.environ, output, ranks):
-        where = "once" if command.startswith("srun") else "on each node"
-        typer.echo(f"several nodes: no process was started; run this {where}:", err=True)
+        # srun itself starts the command on all nodes.
+        once_or_each = "once" if command.startswith("srun") else "on each node"
+        typer.echo(f"several nodes: no process was started; run this {once_or_each}:", err=True)
         typer.echo(command)
         return
     with announce_slow_checks() as announce:
@@ -165,9 +166,9 @@ def plugins(as_json: Json = False) -> None:
     from scalewise.plugins import KINDS, available
 
     rows = [
-        {"kind": kind, "name": name, "value": point.value,
-         "from": point.dist.name if point.dist else None}
-        for kind in KINDS for name, point in available(kind).items()
+        {"kind": kind, "name": name, "value": entry_point.value,
+         "from": entry_point.dist.name if entry_point.dist else None}
+        for kind in KINDS for name, entry_point in available(kind).items()
     ]  # fmt: skip
     if as_json:
         typer.echo(json.dumps({"schema": 1, "plugins": rows}, indent=1))

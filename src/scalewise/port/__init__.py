@@ -1,4 +1,4 @@
-"""Port a serial PyTorch script to DDP by a patch in six steps; the script is never executed."""
+"""Port a serial PyTorch script to DDP in six steps, as a patch; the script is never executed."""
 
 import ast
 import tokenize
@@ -19,24 +19,24 @@ from scalewise.record.write import cannot_write
 
 @dataclass(frozen=True, slots=True)
 class Ported:
-    """The six steps with their state, remarks, the patch as text, and the patched script."""
+    """The six steps with their states, the remarks, the patch, and the script after the patch."""
 
     steps: tuple[Step, ...]
     remarks: tuple[str, ...]
     patch: str
-    text: bytes
+    patched_script: bytes
     encoding: str
 
     @property
-    def diff(self) -> bytes:
+    def patch_bytes(self) -> bytes:
         """The patch as bytes: file names in UTF-8, changes in the script's encoding."""
         file_names, separator, changes = self.patch.partition("\n@@")
         return file_names.encode() + (separator + changes).encode(self.encoding)
 
     def write(self, path: Path) -> None:
-        """Overwrite the script with the ported text; its permissions stay."""
+        """Overwrite the script with the patched one; the file keeps its permissions."""
         try:
-            path.write_bytes(self.text)
+            path.write_bytes(self.patched_script)
         except OSError as error:
             raise cannot_write(path, error) from error
 
@@ -50,33 +50,33 @@ class Ported:
 
 
 def port(path: Path) -> Ported:
-    """Return the state of a script's six steps, and the patch with the missing ones."""
+    """Return the state of a script's six steps, and a patch that adds the missing steps."""
     script = _load_script(path)
     port_steps = steps(script)
-    group, _, sharding, _, wrapping, _ = port_steps
+    process_group, _, sharding, _, wrapping, _ = port_steps
     if sharding.state == wrapping.state == "by hand":
         hint = f"by hand: {sharding.message}; {wrapping.message}"
         raise SpecError(f"neither a loader nor a model was found in {path}", hint=hint)
     edits = [edit for step in port_steps for edit in step.edits]
-    # Edits at the same offset keep their order: the process group has to be destroyed last.
+    # Edits at the same offset are applied in list order: destroy the process group last.
     edits.sort(key=lambda edit: "destroy_process_group" in edit.text)
     if edits:
-        is_serial = group.state == "missing"
+        is_serial = process_group.state == "missing"
         setup = top_level_setup(script) if is_serial else []
         edits = [*header_edits(script, edits, setup, quiet=is_serial), *edits]
     original = path.read_bytes()
-    text = apply_edits(script.source, edits).decode().encode(script.encoding)
+    patched_script = apply_edits(script.source, edits).decode().encode(script.encoding)
     try:
-        compile(text, str(path), "exec", dont_inherit=True)
+        compile(patched_script, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         hint = "please report it, with the script"
         raise SpecError(f"{path} is written in a way that cannot be patched", hint=hint) from error
     encoding = script.encoding.removesuffix("-sig")  # The patch has no byte order mark.
     full_path, cwd = path.absolute(), Path.cwd()
     is_inside_cwd = full_path.is_relative_to(cwd)
-    name = str(full_path.relative_to(cwd)) if is_inside_cwd else path.name
-    patch = unified_diff(name, original, text, encoding)
-    return Ported(tuple(port_steps), tuple(remarks(script)), patch, text, encoding)
+    path_in_patch = str(full_path.relative_to(cwd)) if is_inside_cwd else path.name
+    patch = unified_diff(path_in_patch, original, patched_script, encoding)
+    return Ported(tuple(port_steps), tuple(remarks(script)), patch, patched_script, encoding)
 
 
 def _load_script(path: Path) -> Script:
@@ -101,11 +101,11 @@ def _load_script(path: Path) -> Script:
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             modules.append(node.module or "")
-    imports = {module.partition(".")[0] for module in modules}
-    if frameworks := sorted(imports.intersection(PARALLEL_LIBRARIES)):
-        hint = f"start it as the documentation of {frameworks[0]} says"
-        raise SpecError(f"{path} uses {frameworks[0]}, which already makes it parallel", hint=hint)
-    if "torch" not in imports:
+    packages = {module.partition(".")[0] for module in modules}
+    if libraries := sorted(packages.intersection(PARALLEL_LIBRARIES)):
+        hint = f"start it as the documentation of {libraries[0]} says"
+        raise SpecError(f"{path} uses {libraries[0]}, which already makes it parallel", hint=hint)
+    if "torch" not in packages:
         hint = "scalewise port reads scripts that are written in PyTorch"
         raise SpecError(f"{path} does not import torch", hint=hint)
     if not script.backward_calls:

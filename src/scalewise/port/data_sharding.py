@@ -1,6 +1,6 @@
 """Step 3: give each rank its own share of the training data with a DistributedSampler.
 
-The batch size is divided by the number of ranks: the global batch and the loss stay the same.
+Dividing the batch size by the number of ranks keeps the global batch and the loss the same.
 """
 
 import ast
@@ -21,13 +21,13 @@ OTHER_LOADERS_COMMENT = "# Other loaders are not sharded: every rank validates o
 SAMPLERS = ("DistributedSampler", "split_dataset_by_node", "DistributedBatchSampler")
 """Calls that already give each rank its own share."""
 LARGE_BATCH = 8
-"""From this size on, a batch is divided by the number of ranks without ``max(1, …)``."""
+"""A smaller batch is divided as ``max(1, …)``, because there may be more ranks than samples."""
 MAX_INLINE_CHARACTERS = 20
 """A longer expression for ``shuffle`` is first assigned to a variable."""
 
 
 def sharding_step(script: Script) -> Step:
-    """Let each rank read its own share of the training data, reshuffled in each epoch."""
+    """Return the step by which each rank reads its own share, reshuffled in each epoch."""
     name, message = "share of the data", ""
     samplers, loader = script.calls(*SAMPLERS), script.train_loader
     # Whether the training loader was chosen by its arguments and name alone.
@@ -67,7 +67,7 @@ def _no_loader_problem(script: Script) -> str:
 
 
 def _sharding_problem(script: Script, loader: Loader) -> str:
-    """Return why a loader cannot get a sampler; empty if it can."""
+    """Return why the patch cannot give this loader a sampler; empty if it can."""
     call = loader.call
     if keyword_value(call, "sampler") or keyword_value(call, "batch_sampler"):
         return "the loader already has a sampler; let it draw only the share of rank RANK"
@@ -75,14 +75,14 @@ def _sharding_problem(script: Script, loader: Loader) -> str:
     if len(call.args) > 3 or any(isinstance(argument, ast.Starred) for argument in call.args):
         return "the loader's arguments are given by position; name them, then port again"
     shuffle = loader.argument("shuffle", 2)
-    # If the caller passes shuffle, its value distinguishes the training from the test loader.
+    # One call builds several loaders: only a shuffle that its callers set marks the training one.
     if loader.build_count > 1 and (shuffle is None or isinstance(shuffle, ast.Constant)):
         return (
             f"one function makes the loaders for training and testing; {SHARE_HINT}a "
             "DistributedSampler for the training loader only, batch size // WORLD_SIZE"
         )
-    containers = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Dict, ast.Lambda)
-    if any(isinstance(node, containers) for node in script.names.ancestors(call)):
+    compound_nodes = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Dict, ast.Lambda)
+    if any(isinstance(node, compound_nodes) for node in script.names.ancestors(call)):
         return "several loaders are made in one expression; separate them, then port again"
     if isinstance(script.statement(call), ast.FunctionDef | ast.ClassDef):
         return "the loader is on the same line as a def; move it to the next, then port again"
@@ -95,7 +95,7 @@ def _sharding_problem(script: Script, loader: Loader) -> str:
 
 
 def _free_name(script: Script, name: str) -> str:
-    """Return a name that the script does not use yet."""
+    """Return ``name``, made longer until the script does not use it."""
     used = {node.id for node in script.names.nodes if isinstance(node, ast.Name)}
     used |= {node.arg for node in script.names.nodes if isinstance(node, ast.arg)}
     return name if name not in used else _free_name(script, f"{name}_of_rank")
@@ -108,42 +108,42 @@ def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
     divides_batch = batch is not None and source.text_of(batch) != "None"
     options = _options_name(call)
     options_may_shuffle = shuffle is None and _mentions_shuffle(script)
-    # Whether the batch size, or shuffle, may come from the call's **options.
-    uses_options = options and (batch is None or options_may_shuffle)
+    # The call's **options may set the batch size or shuffle: then they have to be changed.
+    changes_options = options and (batch is None or options_may_shuffle)
     if shuffle is not None:
         shuffle_text = source.text_of(shuffle)
     else:
-        shuffle_text = f'{options}.get("shuffle", False)' if uses_options else "False"
+        shuffle_text = f'{options}.get("shuffle", False)' if changes_options else "False"
     dataset, lines, edits = _named_dataset(script, loader)
-    lines += [SHARE_COMMENT, *(BATCH_COMMENT if divides_batch or uses_options else [])]
+    lines += [SHARE_COMMENT, *(BATCH_COMMENT if divides_batch or changes_options else [])]
     lines += [OTHER_LOADERS_COMMENT] if max(len(script.loaders), loader.build_count) > 1 else []
-    world, rank = "WORLD_SIZE", "RANK"
+    share_count, share_index = "WORLD_SIZE", "RANK"
     if loader.build_count > 1:
-        # The function also builds the test loader. Only a loader that shuffles is sharded; for
-        # another, the number of shares is 1 and RANK % 1 is 0.
-        world = _free_name(script, "share")
-        rank = f"RANK % {world}"
-        lines.append(f"{world} = WORLD_SIZE if {shuffle_text} else 1")
+        # The function also builds the test loader. Only a loader that shuffles is sharded; any
+        # other loader has 1 share, and its index RANK % 1 is 0.
+        share_count = _free_name(script, "share")
+        share_index = f"RANK % {share_count}"
+        lines.append(f"{share_count} = WORLD_SIZE if {shuffle_text} else 1")
     elif len(shuffle_text) > MAX_INLINE_CHARACTERS:
         shuffle_name = _free_name(script, "shuffle")
         lines.append(f"{shuffle_name} = {shuffle_text}")
         shuffle_text = shuffle_name
     sampler = _free_name(script, "train_sampler")
-    arguments = f"{dataset}, {world}, {rank}, shuffle={shuffle_text}"
+    arguments = f"{dataset}, {share_count}, {share_index}, shuffle={shuffle_text}"
     lines.append(f"{sampler} = DistributedSampler({arguments})")
-    if uses_options:
-        option_lines, option_edits = _replace_options(script, loader, sampler, world)
+    if changes_options:
+        option_lines, option_edits = _replace_options(script, loader, sampler, share_count)
         lines += option_lines
         edits += option_edits
     else:
         edits.append(_pass_sampler(script, call, shuffle, sampler))
     if batch is not None and divides_batch:
-        edits.append(_divide_batch(script, batch, world))
+        edits.append(_divide_batch(script, batch, share_count))
     return [source.insert_before(script.statement(call), lines), *edits]
 
 
 def _named_dataset(script: Script, loader: Loader) -> tuple[str, list[str], list[Edit]]:
-    """Return a name for the dataset, and the line and edit that introduce it if it has none."""
+    """Return the dataset's name; if it has none, also the line and edit that give it a name."""
     dataset = loader.argument("dataset", 0)
     assert dataset is not None
     text = script.source.text_of(dataset)
@@ -154,27 +154,27 @@ def _named_dataset(script: Script, loader: Loader) -> tuple[str, list[str], list
 
 
 def _replace_options(
-    script: Script, loader: Loader, sampler: str, world: str
+    script: Script, loader: Loader, sampler: str, share_count: str
 ) -> tuple[list[str], list[Edit]]:
     """Return the lines and edits that pass the sampler in a copy of the loader's ``**options``."""
     source, call = script.source, loader.call
     name = _free_name(script, "train_options")
     lines = [f"{name} = dict({_options_name(call)}, sampler={sampler}, shuffle=False)"]
     if loader.argument("batch_size", 1) is None:
-        lines.append(f'{name}["batch_size"] = max(1, {name}["batch_size"] // {world})')
+        lines.append(f'{name}["batch_size"] = max(1, {name}["batch_size"] // {share_count})')
     options = next(keyword.value for keyword in call.keywords if keyword.arg is None)
     edits = [source.replace(options, name)]
     if (shuffle := loader.argument("shuffle", 2)) is not None:
-        # Remove the argument and the comma before it.
+        # Remove the shuffle argument, and the comma before it.
         start, end = source.span(shuffle)
-        ends = [source.span(value)[1] for value in argument_values(call)
-                if source.span(value) < (start, end)]  # fmt: skip
-        edits.append(Edit(max(ends), end, ""))
+        earlier_ends = [source.span(value)[1] for value in argument_values(call)
+                        if source.span(value) < (start, end)]  # fmt: skip
+        edits.append(Edit(max(earlier_ends), end, ""))
     return lines, edits
 
 
 def _pass_sampler(script: Script, call: ast.Call, shuffle: ast.expr | None, sampler: str) -> Edit:
-    """Pass ``sampler=`` to the loader in place of ``shuffle``: DataLoader refuses to take both."""
+    """Return the edit that replaces ``shuffle`` by ``sampler=``: DataLoader refuses both."""
     if shuffle is None:
         return script.source.append_argument(call, f"sampler={sampler}")
     keyword = next((keyword for keyword in call.keywords if keyword.value is shuffle), None)
@@ -182,8 +182,8 @@ def _pass_sampler(script: Script, call: ast.Call, shuffle: ast.expr | None, samp
     return Edit(start, end, f"sampler={sampler}")
 
 
-def _divide_batch(script: Script, batch: ast.expr, world: str) -> Edit:
-    """Divide the batch size; ``max(1, …)`` unless every value it can have is large."""
+def _divide_batch(script: Script, batch: ast.expr, share_count: str) -> Edit:
+    """Return the edit that divides the batch size, to at least 1 if a value of it is small."""
     text = script.source.text_of(batch)
     if not isinstance(batch, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript):
         text = f"({text})"
@@ -195,12 +195,12 @@ def _divide_batch(script: Script, batch: ast.expr, world: str) -> Edit:
         and value.value >= LARGE_BATCH
         for value in values or [batch]
     )
-    divided = f"{text} // {world}"
+    divided = f"{text} // {share_count}"
     return script.source.replace(batch, divided if is_large else f"max(1, {divided})")
 
 
 def _options_name(call: ast.Call) -> str:
-    """Return the name of the ``**options`` of a call, or an empty string."""
+    """Return ``options`` of a call with ``**options``; empty if there is no such argument."""
     return next(
         (dotted_name(keyword.value) for keyword in call.keywords if keyword.arg is None), ""
     )
@@ -214,14 +214,14 @@ def _may_shuffle(script: Script, loader: Loader) -> bool:
 
 
 def _mentions_shuffle(script: Script) -> bool:
-    """Return whether the script uses ``shuffle`` as a key of options."""
+    """Return whether the script sets or reads ``shuffle`` as a key of some dictionary."""
     constants = [node.value for node in script.names.nodes if isinstance(node, ast.Constant)]
     calls = script.calls("dict", "update", "setdefault")
     return "shuffle" in constants or any(keyword_value(call, "shuffle") for call in calls)
 
 
 def _seed_splits(script: Script) -> list[Edit]:
-    """Give random_split a seeded generator, unless the script sets a seed: ranks must agree."""
+    """Return edits that seed random_split alike on all ranks; none if the script sets a seed."""
     if script.calls("manual_seed", "seed_everything"):
         return []
     text = "generator=torch.Generator().manual_seed(0)"
@@ -233,7 +233,7 @@ def _seed_splits(script: Script) -> list[Edit]:
 
 
 def wrong_averages(script: Script) -> list[int]:
-    """Return the lines that divide one rank's sum by all samples and that no edit corrects."""
+    """Return the lines that divide a rank's sum by the number of all samples, if not corrected."""
     loader = script.train_loader
     if not loader:
         return []
@@ -244,7 +244,7 @@ def wrong_averages(script: Script) -> list[int]:
 
 
 def _set_epoch_edits(script: Script, loader: Loader | None) -> tuple[str, list[Edit]]:
-    """Return a problem that the user has to solve, or "" and the edits that call ``set_epoch``."""
+    """Return (problem for the user to solve, or ""; the edits that call ``set_epoch``)."""
     loop = script.epoch_loop
     if loader and not script.is_read_in_training(loader):
         name = min(map(name_in_scope, loader.aliases), default="loader")
@@ -271,7 +271,7 @@ def _set_epoch_edits(script: Script, loader: Loader | None) -> tuple[str, list[E
 
 
 def _loader_name_in(script: Script, loader: Loader, loop: ast.AST) -> str:
-    """Return a name of the loader that is valid inside a loop, or an empty string."""
+    """Return an expression for the loader that is valid inside a loop, or an empty string."""
     scope = script.names.scope(loop)
     nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Name | ast.Attribute)]
     aliases = loader.aliases - script.names.iterator_variables

@@ -21,7 +21,7 @@ IMPORTS = {
     "DistributedDataParallel": "from torch.nn.parallel import DistributedDataParallel",
     "DistributedSampler": "from torch.utils.data import DistributedSampler",
 }
-"""Text that added code may contain, and the import that it needs."""
+"""Maps text that added code may contain to the import that such code needs."""
 RANK_COMMENT = "# torchrun sets these for each process; without torchrun, this is rank 0 of 1."
 QUIET_LINES = [
     "if RANK > 0:",
@@ -39,32 +39,35 @@ UNWRAP_FUNCTION = [
 def header_edits(
     script: Script, edits: Iterable[Edit], setup: list[str], *, quiet: bool
 ) -> list[Edit]:
-    """Add ``setup``, and what ``edits`` use, at the top; ``quiet``: let only rank 0 print."""
-    added = "\n".join([*(edit.text for edit in edits), *setup])
-    if not added:
+    """Return the edits that add, at the top of a script, the ``setup`` lines and what they need.
+
+    What the other ``edits`` need is added too; ``quiet`` lets only rank 0 print.
+    """
+    edits_and_setup = "\n".join([*(edit.text for edit in edits), *setup])
+    if not edits_and_setup:
         return []
     quiet = quiet and bool(script.calls("print"))
-    bound = script.names.bound_names[script.names.tree]
-    defines_unwrap = "unwrapped(" in added and "unwrapped" not in bound
+    script_names = script.names.bound_names[script.names.tree]
+    defines_unwrap = "unwrapped(" in edits_and_setup and "unwrapped" not in script_names
     quiet_lines = QUIET_LINES if quiet else []
     unwrap_lines = UNWRAP_FUNCTION if defines_unwrap else []
-    all_added = "\n".join([added, *quiet_lines, *unwrap_lines])
-    _refuse_name_clashes(script, all_added)
-    body = _missing_imports(script, all_added)
-    variables = [name for name in RANK_VARIABLES if _uses(all_added, name)]
-    rank_lines = [RANK_VARIABLES[name] for name in variables if name not in bound]
-    body += ["", RANK_COMMENT, *rank_lines] if rank_lines else []
-    body += quiet_lines
-    body += ["", *setup] if setup else []
-    body += unwrap_lines
+    added_code = "\n".join([edits_and_setup, *quiet_lines, *unwrap_lines])
+    _refuse_name_clashes(script, added_code)
+    header = _missing_imports(script, added_code)
+    variables = [name for name in RANK_VARIABLES if _uses(added_code, name)]
+    rank_lines = [RANK_VARIABLES[name] for name in variables if name not in script_names]
+    header += ["", RANK_COMMENT, *rank_lines] if rank_lines else []
+    header += quiet_lines
+    header += ["", *setup] if setup else []
+    header += unwrap_lines
     last_import = _last_import(script, min(edit.start for edit in edits))
     end = last_import.end_lineno if last_import else 0
     following = script.source.text.decode().split("\n")[end:]
     blank_lines = list(takewhile(lambda line: not line.strip(), following))
     needed_blank_lines = 2 if defines_unwrap else 1
-    body += [""] * (needed_blank_lines - len(blank_lines))
-    edit = _insert_after_import(script, last_import, body)
-    if (rank_lines or "os." in added) and "os" not in bound:
+    header += [""] * (needed_blank_lines - len(blank_lines))
+    edit = _insert_after_import(script, last_import, header)
+    if (rank_lines or "os." in edits_and_setup) and "os" not in script_names:
         return [_import_os(script, last_import), edit]
     return [edit]
 
@@ -76,7 +79,7 @@ def _insert_after_import(script: Script, last_import: ast.stmt | None, lines: li
 
 
 def _uses(text: str, name: str) -> bool:
-    """Return whether a text has a name; ``RANK`` in ``LOCAL_RANK`` does not count."""
+    """Return whether code contains a rank variable; ``LOCAL_RANK`` does not count as ``RANK``."""
     return name in (text.replace("LOCAL_RANK", "") if name == "RANK" else text)
 
 
@@ -85,7 +88,7 @@ def _missing_imports(script: Script, added: str) -> list[str]:
     present = set()
     for node in script.names.tree.body:
         module = getattr(node, "module", None) or ""
-        if module.startswith("torch.utils.data"):
+        if module.startswith("torch.utils.data"):  # Samplers may come from its submodules.
             module = "torch.utils.data"
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
             prefix = f"from {module} " if isinstance(node, ast.ImportFrom) else ""
@@ -95,7 +98,7 @@ def _missing_imports(script: Script, added: str) -> list[str]:
 
 
 def _refuse_name_clashes(script: Script, added: str) -> None:
-    """Raise SpecError if the script uses one of the added names for something else."""
+    """Raise SpecError if the script uses a name that added code needs for something else."""
     for node in script.names.nodes:
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
             continue
@@ -113,7 +116,7 @@ def _refuse_name_clashes(script: Script, added: str) -> None:
 
 
 def _last_import(script: Script, first_edit_offset: int) -> ast.stmt | None:
-    """Return the last import, or docstring, before the first edit and the first definition."""
+    """Return the last import before the first edit and definition; without any, the docstring."""
     imports = (ast.Import, ast.ImportFrom)
     last: ast.stmt | None = None
     for index, node in enumerate(script.names.tree.body):
@@ -131,11 +134,11 @@ def _last_import(script: Script, first_edit_offset: int) -> ast.stmt | None:
 
 
 def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
-    """Add ``import os`` in alphabetical order among the imports of the standard library."""
+    """Return the edit that adds ``import os``, sorted among imports of the standard library."""
     body = script.names.tree.body
     # The docstring and imports from __future__ stay first.
-    later = dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
-    imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), later))
+    after_future = dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
+    imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), after_future))
     if not imports:
         return _insert_after_import(script, last_import, ["import os"])
     standard = list(takewhile(lambda node: _package(node) in sys.stdlib_module_names, imports))

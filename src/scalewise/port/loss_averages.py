@@ -1,4 +1,4 @@
-"""Averages over the training data: a rank's sum has to be divided by that rank's samples."""
+"""Find averages over the training data, and divide a rank's sum by that rank's own samples."""
 
 import ast
 from collections.abc import Iterator
@@ -8,60 +8,60 @@ from scalewise.port.name_tracking import Variable, dotted_name, keyword_value, l
 from scalewise.port.patch import Edit
 from scalewise.port.serial_script import Loader, Script
 
-# Calls around a number or a scalar loss that keep its meaning: float(n), loss.item().
+# Calls that return the number or the scalar loss they get: float(n), loss.item().
 NUMBER_FUNCTIONS = {"float", "int", "max"}
 SCALAR_METHODS = {"item", "detach", "cpu", "float"}
 
 
 def fix_averages(script: Script, loader: Loader) -> list[Edit]:
-    """Divide averages over the training data by this rank's number of samples."""
+    """Return edits after which averages over the training data divide by this rank's samples."""
     edits = [edit for _, edit in loss_averages(script, loader) if edit]
     for call in script.calls("len"):
-        counted = call.args[0] if call.args else None
-        if not isinstance(counted, ast.Attribute) or counted.attr != "dataset":
+        collection = call.args[0] if call.args else None
+        if not isinstance(collection, ast.Attribute) or collection.attr != "dataset":
             continue
-        if script.names.variable(counted.value) not in loader.aliases:
+        if script.names.variable(collection.value) not in loader.aliases:
             continue
         _, dividend = _division(script, call)
-        # A length in the dividend counts steps per epoch, which do not change.
+        # len(loader.dataset) / batch_size is the number of steps per epoch: it does not change.
         keeps_length = dividend is not None and (
             _contains(dividend, call) or _sums_batch_means(script, dividend)
         )
-        if _is_exact(script, counted) and not keeps_length:
-            loader_name = script.source.text_of(counted.value)
-            edits.append(script.source.replace(counted, f"{loader_name}.sampler"))
+        if _has_right_offsets(script, collection) and not keeps_length:
+            loader_name = script.source.text_of(collection.value)
+            edits.append(script.source.replace(collection, f"{loader_name}.sampler"))
     return edits
 
 
 def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | None]]:
-    """Yield the line of each average over all training data, with an edit if one corrects it."""
+    """Yield the line of each average that becomes wrong, and the edit that corrects it or None."""
     differences = RankDifferences(script)
     variables = loader.aliases | _dataset_variables(script, loader)
     for call in script.calls("len"):
-        counted = call.args[0] if call.args else None
-        if not counted or script.names.variable(counted) not in variables:
+        collection = call.args[0] if call.args else None
+        if not collection or script.names.variable(collection) not in variables:
             continue
         for divisor, division in _divisions_by(script, call, differences):
-            if script.names.variable(counted) in loader.aliases:
-                # Each rank has as many batches as before, but they are smaller: the number of
-                # batches is a correct divisor, multiplied by the batch size it is not.
+            if script.names.variable(collection) in loader.aliases:
+                # Each rank has as many batches as before, but smaller ones. So len(loader) is
+                # still a correct divisor, but len(loader) * batch_size is not.
                 product = script.names.parent[divisor]
                 if product is not division and isinstance(product, ast.BinOp):
                     yield divisor.lineno, None
                 continue
             names = visible_names(script, loader, call)
-            if loader.build_count > 1:  # Other loaders have the same aliases.
+            if loader.build_count > 1:  # Aliases may also hold loaders for validation.
                 names = [name for name in names if "train" in name.lower()]
             name = next(iter(names), "")
-            is_editable = name and divisor is call and _is_exact(script, counted)
-            edit = script.source.replace(counted, f"{name}.sampler") if is_editable else None
+            is_editable = name and divisor is call and _has_right_offsets(script, collection)
+            edit = script.source.replace(collection, f"{name}.sampler") if is_editable else None
             yield divisor.lineno, edit
 
 
 def _divisions_by(
     script: Script, length: ast.Call, differences: RankDifferences
 ) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """Yield (divisor, division) where this length, or its variable, divides a rank's own sum."""
+    """Yield (divisor, division) where a length, or the variable it is in, divides a rank's sum."""
     names = script.names
     variable = names.first_target(length)
     reads = [node for node in names.reads if variable and names.variable(node) == variable]
@@ -89,7 +89,7 @@ def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
 
 
 def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | None]:
-    """Return the division by a number, or by its product or ``float(…)``, and the dividend."""
+    """Return the division that a number is part of, also inside ``float(…)``, and its dividend."""
     for outer in script.names.ancestors(node):
         if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Div | ast.FloorDiv):
             return outer, outer.left
@@ -104,7 +104,7 @@ def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | 
 
 
 def _sums_batch_means(script: Script, total: ast.AST) -> bool:
-    """Return whether a total adds one mean loss per batch: a rank has as many batches as before."""
+    """Return whether a total adds one mean loss per batch: it has as many addends as before."""
     names = script.names
     totals = {variable for node in ast.walk(total) if (variable := names.variable(node))}
     addends = [
@@ -123,7 +123,7 @@ def _sums_batch_means(script: Script, total: ast.AST) -> bool:
 
 
 def _is_mean_loss(script: Script, value: ast.expr) -> bool:
-    """Return whether a value is the mean loss of one batch, not multiplied by its samples."""
+    """Return whether a value is the mean loss of one batch, not the sum over its samples."""
     while isinstance(value, ast.Call):
         receiver = value.func.value if isinstance(value.func, ast.Attribute) else None
         if last_name(value) not in SCALAR_METHODS or not (receiver or value.args):
@@ -154,8 +154,8 @@ def _is_sum(script: Script, loss: ast.expr) -> bool:
     )
 
 
-def _is_exact(script: Script, node: ast.expr) -> bool:
-    """Return whether a node's offsets are right: before Python 3.12 some in f-strings are not."""
+def _has_right_offsets(script: Script, node: ast.expr) -> bool:
+    """Return False for a node in an f-string that Python before 3.12 gives wrong offsets."""
     return script.source.text_of(node) == dotted_name(node)
 
 
@@ -170,6 +170,7 @@ def visible_names(script: Script, loader: Loader, node: ast.AST) -> list[str]:
     return sorted(
         name_in_scope(alias)
         for alias in loader.aliases - script.names.iterator_variables
+        # An alias "return …" is a function's return value, which has no name.
         if alias[0] in scopes and not alias[1].startswith("return")
     )
 

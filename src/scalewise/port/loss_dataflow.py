@@ -1,4 +1,4 @@
-"""Find the values that differ between ranks: those computed from the loss of a rank's batches.
+"""Find the values that differ between ranks, because they depend on the loss of a rank's batches.
 
 A value assigned under a condition on such a value differs too; a collective makes it equal again.
 """
@@ -18,14 +18,14 @@ CONDITIONAL_BLOCKS = (
     ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For,
     ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.match_case,
 )  # fmt: skip
-"""Blocks whose statements may be skipped; those of a ``with`` never are."""
+"""Blocks whose statements may never run, unlike those of a ``with``."""
 WRITING_NODES = (ast.stmt, ast.NamedExpr, ast.withitem)
-"""Nodes that assign to a target inside of them."""
+"""Nodes that assign to a target: ``a = 1``, ``a := 1``, ``with … as a``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """A write to a variable: the writing node, the expressions written, and the position."""
+    """A write to a variable: the node that writes, the values, and (line, column) in the file."""
 
     variable: Variable
     node: ast.AST
@@ -73,7 +73,7 @@ class RankDifferences:
             )
 
     def differs(self, expression: ast.AST) -> bool:
-        """Return whether an expression would have another value on each rank."""
+        """Return whether an expression may have different values on different ranks."""
         for node in ast.walk(expression):
             if isinstance(node, ast.Call) and self._returns_differing(node):
                 return True
@@ -84,7 +84,7 @@ class RankDifferences:
         return False
 
     def conditions(self, node: ast.AST) -> Iterator[ast.expr]:
-        """Yield the tests of every ``if`` and ``while`` around a node, within its function."""
+        """Yield the test of every ``if`` and ``while`` in the same function that guards a node."""
         child = node
         for outer in self.script.names.ancestors(node):
             if isinstance(outer, Function):
@@ -94,7 +94,7 @@ class RankDifferences:
             child = outer
 
     def _returns_differing(self, call: ast.Call) -> bool:
-        """Return whether a call gives a differing value; with a validation loader it does not."""
+        """Return whether a call's result differs: not if the call gets a validation loader."""
         if self.script.names.callee(call) not in self._differing_functions:
             return False
         train_loader = self.script.train_loader
@@ -108,7 +108,7 @@ class RankDifferences:
         return not any(variable in other_loaders for variable in variables)
 
     def _model_outputs_and_losses(self, writes: list[Write]) -> Iterator[Write]:
-        """Yield the writes of the model's outputs in training, and of the loss for backward()."""
+        """Yield the writes in which a difference begins: model outputs in training, and losses."""
         models, variable_of = self.script.model_variables, self.script.names.variable
         for write in writes:
             calls = (node for node in _walk_all(write.values) if isinstance(node, ast.Call))
@@ -148,7 +148,7 @@ class RankDifferences:
         replacing: ast.AST | None = None
         for write in reversed(writes):
             if names.scope(write.node) is not scope or variable[0] is not scope:
-                yield write
+                yield write  # The order of writes in different functions is unknown.
             elif replacing is None and _comes_before(write, read, ancestors):
                 yield write
                 if write.replaces and self._always_runs_before(write.node, ancestors):
@@ -164,7 +164,7 @@ class RankDifferences:
 
     def _always_runs_before(self, write: ast.AST, read_ancestors: set[ast.AST]) -> bool:
         """Return whether an earlier write has always run when a read with these ancestors runs."""
-        if isinstance(write, ast.For | Comprehension):
+        if isinstance(write, ast.For | Comprehension):  # A loop without iterations writes nothing.
             return write in read_ancestors
         outer = self.script.names.ancestors(write)
         block = next(node for node in outer if isinstance(node, CONDITIONAL_BLOCKS))
@@ -201,7 +201,7 @@ class RankDifferences:
             yield Write(variable, node, values, _position(target), replaces)
 
     def _object_writes(self, call: ast.Call, node: ast.stmt) -> Iterator[Write]:
-        """Yield a write of the object a call may change: ``losses.append(x)``, ``stopper(x)``."""
+        """Yield a write if a call may change an object: ``losses.append(x)``, ``stopper(x)``."""
         names = self.script.names
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
         variable = names.variable(receiver)
@@ -210,7 +210,7 @@ class RankDifferences:
             yield Write(variable, node, [*call.args, *call.keywords], _position(call))
 
     def _parameter_writes(self, call: ast.Call, function: Function) -> Iterator[Write]:
-        """Yield a write of each parameter that a call of a function or ``self`` method sets."""
+        """Yield a write of each parameter that a call sets; skip methods not called on ``self``."""
         is_method = self.script.names.owner_class(function) is not None
         if is_method and not dotted_name(call.func).startswith("self."):
             return
@@ -228,7 +228,7 @@ def _position(node: ast.AST) -> tuple[int, int]:
 
 
 def _comes_before(write: Write, read: ast.AST, ancestors: set[ast.AST]) -> bool:
-    """Return whether a write comes before a read; a loop writes its target before its body."""
+    """Return whether a write comes before a read; a loop writes its target before its body runs."""
     if write.node in ancestors:
         return isinstance(write.node, ast.For | Comprehension)
     return write.position < _position(read)

@@ -1,7 +1,7 @@
 """Track values through one file: which variables may hold this model or this loader?
 
 A *variable* is a scope and a name: ``(main, "model")``; ``(Trainer, "model")`` for ``self.model``;
-``(main, "return")`` for what a function returns, ``(main, "return 0")`` for an element of it.
+``(main, "return")`` for what main returns, or ``(main, "return 0")`` for a tuple's first element.
 Values flow by assignment, as arguments and as return values.
 """
 
@@ -17,13 +17,13 @@ SELF_RETURNING_METHODS = {
 }  # fmt: skip
 """Methods that return the object they are called on."""
 WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "DDP", "convert_sync_batchnorm"}
-"""Functions that return a model like the one they get."""
+"""Functions that return the model they get in another form."""
 ITERATORS = {"enumerate", "iter", "tqdm", "track", "islice"}
 """Functions that iterate over their first argument."""
 
 
 def dotted_name(node: ast.AST | None) -> str:
-    """Return ``torch.optim.SGD`` as written; empty for anything but a dotted name.
+    """Return a name such as ``torch.optim.SGD`` as it is written; empty for other expressions.
 
     >>> dotted_name(ast.parse("torch.optim.SGD", mode="eval").body)
     'torch.optim.SGD'
@@ -36,7 +36,7 @@ def dotted_name(node: ast.AST | None) -> str:
 
 
 def last_name(node: ast.AST) -> str:
-    """Return the last part of a called name: ``DataLoader`` of ``data.DataLoader(…)``."""
+    """Return the last part of a name or of a call's name: ``DataLoader`` of ``D.DataLoader(…)``."""
     func = node.func if isinstance(node, ast.Call) else node
     if isinstance(func, ast.Attribute):
         return func.attr
@@ -49,7 +49,7 @@ def argument_values(call: ast.Call) -> list[ast.expr]:
 
 
 def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the value of a keyword argument."""
+    """Return the value of a keyword argument; None if the call does not pass it."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
@@ -92,7 +92,7 @@ class Names:
         return [node for node in names if isinstance(node.ctx, ast.Load)]
 
     def full_name(self, node: ast.AST) -> str:
-        """Return a dotted name with imports resolved: ``torch.optim.SGD`` of ``O.SGD``.
+        """Return the dotted name of a node, or of what it calls, with imports resolved.
 
         >>> names = Names(ast.parse("from torch import optim as O; O.SGD"))
         >>> names.full_name(names.tree.body[1].value)
@@ -106,11 +106,11 @@ class Names:
         return self.imported.get(self.variable(root), root.id) + written.removeprefix(root.id)
 
     def short_name(self, node: ast.AST) -> str:
-        """Return the last part of the full name of what is called."""
+        """Return the last part of the full name: ``SGD`` of ``torch.optim.SGD``."""
         return self.full_name(node).rpartition(".")[2] or last_name(node)
 
     def unwrap(self, node: ast.expr) -> ast.expr:
-        """Strip calls that pass a value through: ``model`` of ``torch.compile(model.to(d))``."""
+        """Return the value that calls pass through: ``model`` of ``torch.compile(model.to(d))``."""
         while isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr in SELF_RETURNING_METHODS:
                 node = node.func.value
@@ -133,7 +133,7 @@ class Names:
         )
 
     def owner_class(self, function: ast.AST) -> ast.ClassDef | None:
-        """Return the class a method belongs to."""
+        """Return the class a method belongs to; None for other functions."""
         parent = self.parent.get(function)
         return parent if isinstance(parent, ast.ClassDef) else None
 
@@ -171,7 +171,7 @@ class Names:
         return _reachable(end, [(target, source) for source, target in self._flows])
 
     def possible_values(self, node: ast.expr) -> list[ast.expr]:
-        """Return the expressions whose values a name may hold; any other node is returned as is."""
+        """Return the expressions whose values a name may hold; of another node, the node itself."""
         variable = self.variable(node)
         if variable is None:
             return [node]
@@ -202,11 +202,10 @@ class Names:
         return [call for call in self.calls() if self.callee(call) is function]
 
     def calls(self) -> list[ast.Call]:
-        """Return every call."""
         return [node for node in self.nodes if isinstance(node, ast.Call)]
 
     def assignments(self) -> Iterator[tuple[ast.expr, ast.expr]]:
-        """Yield every assignment target with its value; tuples element by element."""
+        """Yield every assignment target with its value; ``a, b = c, d`` yields two such pairs."""
         for node in self.nodes:
             if isinstance(node, ast.Assign):
                 value = node.value
@@ -298,7 +297,7 @@ def _imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, st
 
 
 def _bound_names(scope: ast.AST) -> Iterator[str]:
-    """Yield the names that a function, or the module, binds itself."""
+    """Yield the names bound in a function or the module, but not inside its inner functions."""
     if isinstance(scope, Function):
         args = scope.args
         for parameter in [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Literal
 
 State = Literal["present", "missing", "not needed", "by hand"]
-"""``present``: the script has the step; ``missing``: the patch adds it; ``not needed``: it would
-change nothing; ``by hand``: the message says what the user has to write."""
+"""``present``: the script has the step; ``missing``: the patch adds the step; ``not needed``: the
+script works without the step; ``by hand``: the message says what the user has to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One of the six porting steps: its state, the reason for it, and the edits it needs."""
+    """One of the six porting steps: its state, a message that explains the state, and its edits."""
 
     name: str
     state: State
@@ -60,7 +60,7 @@ class Source:
         return self.text[start:end].decode().replace("\r\n", "\n")
 
     def line_start(self, number: int) -> int:
-        """Return the offset of a line, counted from 1; past the last line it is the end."""
+        """Return the offset of line ``number``, counted from 1; the text's end if there is none."""
         return self._line_starts[min(number, len(self._line_starts)) - 1]
 
     def indent_of(self, node: ast.expr | ast.stmt) -> str:
@@ -79,34 +79,34 @@ class Source:
         return not tail or tail.startswith(b"#")
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Edit:
-        """Replace the text of a node."""
+        """Return the edit that replaces the text of a node."""
         return Edit(*self.span(node), text)
 
     def insert_before(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
-        """Insert lines before a statement (and its decorators), with its indentation."""
+        """Return the edit that inserts lines before a statement and its decorators, indented."""
         decorators = getattr(node, "decorator_list", [])
         first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
         start = self.line_start(first)
         return Edit(start, start, self._indented_lines(lines, self.indent_of(node)))
 
     def insert_after(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
-        """Insert lines after a statement, with its indentation."""
+        """Return the edit that inserts lines after a statement, with the same indentation."""
         start = self.line_start((node.end_lineno or node.lineno) + 1)
         # The last line of a file may lack its newline.
         newline = "\n" if start == len(self.text) and not self.text.endswith(b"\n") else ""
         return Edit(start, start, newline + self._indented_lines(lines, self.indent_of(node)))
 
     def append_argument(self, call: ast.Call, text: str) -> Edit:
-        """Add an argument after the last one of a call, before a trailing comma."""
+        """Return the edit that adds an argument at the end of a call, before a trailing comma."""
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         end = max(self.span(argument)[1] for argument in arguments)
-        # ast spans exclude parentheses around the last argument: skip their closing ones.
+        # A span excludes parentheses around the last argument: skip the closing ones.
         parentheses = re.match(rb"(\s*\))*", self.text[end : self.span(call)[1] - 1])
         end += parentheses.end() if parentheses else 0
         return Edit(end, end, f", {text}")
 
     def indent_statement(self, node: ast.stmt) -> list[Edit]:
-        """Indent a statement by one level, except for lines inside multi-line strings."""
+        """Return edits that indent a statement by one level, but not lines inside its strings."""
         string_lines = {
             number
             for literal in ast.walk(node)
@@ -122,12 +122,12 @@ class Source:
         return edits
 
     def _indented_lines(self, lines: Iterable[str], indent: str) -> str:
-        """Indent lines written with four spaces per level, in the script's own unit."""
+        """Return lines with ``indent``, and four spaces replaced by the script's indent unit."""
         text = ""
         for line in lines:
-            bare = line.lstrip(" ")
-            depth = (len(line) - len(bare)) // 4
-            text += f"{indent}{self.indent_unit * depth}{bare}\n" if bare else "\n"
+            stripped = line.lstrip(" ")
+            depth = (len(line) - len(stripped)) // 4
+            text += f"{indent}{self.indent_unit * depth}{stripped}\n" if stripped else "\n"
         return text
 
     @property
@@ -143,7 +143,7 @@ class Source:
 
 
 def apply_edits(source: Source, edits: Iterable[Edit]) -> bytes:
-    """Return the edited text; edits at the same offset are applied in the order given.
+    """Return the edited text; edits at the same offset are applied in the order of ``edits``.
 
     >>> apply_edits(Source(b"a = 1"), [Edit(4, 5, "2"), Edit(0, 0, "b = ")])
     b'b = a = 2'
@@ -157,7 +157,7 @@ def apply_edits(source: Source, edits: Iterable[Edit]) -> bytes:
 
 
 def unified_diff(name: str, before: bytes, after: bytes, encoding: str = "utf-8") -> str:
-    """Return a diff for ``patch -p1`` and ``git apply``; empty without a change."""
+    """Return a diff for ``patch -p1`` and ``git apply``; empty if nothing changed."""
     old, new = (list(StringIO(text.decode(encoding), newline="\n")) for text in (before, after))
     tab = "\t" if " " in name else ""  # patch needs a tab to see where a name with spaces ends.
     lines = difflib.unified_diff(old, new, f"a/{name}{tab}", f"b/{name}{tab}")

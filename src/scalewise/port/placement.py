@@ -8,9 +8,9 @@ from scalewise.port.name_tracking import keyword_value, last_name
 from scalewise.port.serial_script import Script
 
 DTYPE_NAMES = re.compile(r"type$|float|half|double|int\d*$|bool$")
-"""Names of dtypes, which ``.to`` takes as well as devices."""
+"""Names of dtypes: a ``.to`` with a dtype does not move anything."""
 OPTIONS_NAMES = re.compile(r"arg|conf|cfg|flag|opt|param|setting", re.IGNORECASE)
-"""Names of objects that hold a script's options."""
+"""Names of objects that hold a script's options, such as ``args``."""
 GPU_NAMES = re.compile(r"\bgpu(_?id)?s?$")
 """Names of variables that hold the index of a device."""
 
@@ -22,7 +22,7 @@ class Placement:
     accelerator_line: int | None
     """The first line that mentions an accelerator."""
     fixed_indices: tuple[ast.expr, ...] = ()
-    """Indices of fixed devices, to be replaced by ``LOCAL_RANK``."""
+    """Device indices (numbers, or variables such as ``gpu``), to be replaced by ``LOCAL_RANK``."""
     unknown_move: ast.Call | None = None
     """The first ``.to`` to an unknown device, if no accelerator is mentioned."""
 
@@ -42,11 +42,11 @@ def find_placement(script: Script) -> Placement:
         if not indices and GPU_NAMES.search(script.source.text_of(device)):
             indices = [device]
         fixed_indices |= dict.fromkeys(indices)
-        # A literal such as "cpu" or "cuda" is known; _accelerator_lines finds accelerators.
-        are_names = values and all(
+        # A string such as "cpu" or "cuda" is a known device; _accelerator_lines finds "cuda".
+        are_strings = values and all(
             isinstance(value, ast.Constant) and isinstance(value.value, str) for value in values
         )
-        if not indices and not are_names:
+        if not indices and not are_strings:
             unknown_moves.append(call)
     lines = [*_accelerator_lines(script), *(index.lineno for index in fixed_indices)]
     if lines or not unknown_moves:
@@ -55,7 +55,7 @@ def find_placement(script: Script) -> Placement:
 
 
 def is_int(node: ast.expr | None) -> bool:
-    """Return whether an expression is an integer literal; ``True`` is none."""
+    """Return whether an expression is an integer literal; ``True`` is not an integer here."""
     return isinstance(node, ast.Constant) and type(node.value) is int
 
 
@@ -80,7 +80,7 @@ def _device_values(script: Script, device: ast.expr) -> list[ast.expr]:
 
 
 def _device_moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
-    """Return every ``.to`` call that may move something, with its device argument."""
+    """Return every ``.to`` call that may choose a device, with its device argument."""
     moves = []
     assigned = {script.names.variable(target) for target, _ in script.names.assignments()}
     for call in script.calls("to"):
@@ -89,7 +89,7 @@ def _device_moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
             continue
         is_device = not DTYPE_NAMES.search(last_name(device))
         if isinstance(device, ast.Attribute) and device.attr == "device":
-            # x.to(y.device) follows another tensor; args.device may be any device.
+            # x.to(y.device) follows tensor y and chooses no device; args.device does.
             is_option = OPTIONS_NAMES.search(script.source.text_of(device.value))
             is_device = bool(is_option) or script.names.variable(device) in assigned
         if is_device:

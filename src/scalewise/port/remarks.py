@@ -1,4 +1,4 @@
-"""Remarks on a script: what the six steps leave as it is, but the user should know or change."""
+"""Remarks on a script: what the six steps do not change, but the user should know or change."""
 
 import ast
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from scalewise.port.placement import find_placement
 from scalewise.port.serial_script import Script, is_true
 from scalewise.port.wrapping import MODULE_ATTRIBUTES
 
-TRACKERS = (".SummaryWriter", ".wandb.init", ".mlflow.start_run")
+TRACKERS = (".SummaryWriter", ".wandb.init", ".mlflow.start_run")  # With "." to match whole names.
 EXITS = {"sys.exit", "exit", "quit", "os._exit", "SystemExit"}
 
 
 def remarks(script: Script) -> Iterator[str]:
-    """Yield a sentence for each thing that works, but behaves differently on many ranks."""
+    """Yield a sentence about each part of the script that behaves differently on many ranks."""
     if find_placement(script).on_cpu:
         yield "It trains on the CPU; for GPUs, first move model and batches with .to(device)."
     calls, names = script.names.calls(), script.names
@@ -34,7 +34,7 @@ def remarks(script: Script) -> Iterator[str]:
         yield "No seed is set: data that is made or split at random would differ between ranks."
     downloads = [call.lineno for call in calls if is_true(keyword_value(call, "download"))]
     for line in downloads[:1]:
-        yield f"Line {line}: every rank would download; run the script once on one rank before."
+        yield f"Line {line}: every rank would download; first run the script once on one rank."
     for call in calls:
         if f".{names.full_name(call)}".endswith(TRACKERS):
             name = dotted_name(call.func)
@@ -69,25 +69,25 @@ def _model_method_calls(script: Script) -> Iterator[ast.Call]:
 
 
 def _early_exits(script: Script) -> list[int]:
-    """Return the lines at which one rank may stop training, depending on its loss."""
+    """Return the lines at which a rank may stop training because of its own loss."""
     differences = RankDifferences(script)
-    exits = [
+    exit_lines = [
         node.lineno
         for node in script.names.nodes
         if isinstance(node, ast.Break | ast.Return | ast.Raise | ast.Expr)
         and any(map(differences.differs, differences.conditions(node)))
         and _ends_training(script, node)
     ]
-    loops = [
+    loop_lines = [
         loop.lineno
         for loop in script.training_loops
         if isinstance(loop, ast.While) and differences.differs(loop.test)
     ]
-    return sorted({*exits, *loops})
+    return sorted({*exit_lines, *loop_lines})
 
 
 def _ends_training(script: Script, node: ast.stmt) -> bool:
-    """Return whether a statement leaves a training loop, or a function before it has trained."""
+    """Return whether a statement leaves a training loop, or a function before it trains."""
     ancestors = list(script.names.ancestors(node))
     if isinstance(node, ast.Break):
         loops = (outer for outer in ancestors if isinstance(outer, ast.For | ast.While))

@@ -10,6 +10,7 @@ from scalewise.port.serial_script import Script
 from scalewise.port.wrapping import MODULE_ATTRIBUTES, PARALLEL_WRAPPERS, wrapped_models
 
 RANK_NAMES = re.compile(r"(^|_)rank|main_process|is_main|master", re.IGNORECASE)
+"""Names in conditions that let only one rank run a statement."""
 SAVE_FUNCTIONS = {
     "torch.save", "torch.jit.save", "numpy.save", "numpy.savez", "numpy.savez_compressed",
     "numpy.savetxt", "np.save", "np.savez", "np.savetxt", "json.dump", "pickle.dump",
@@ -21,11 +22,11 @@ SAVE_METHODS = {
     "tofile",
 }  # fmt: skip
 OPEN_FUNCTIONS = {"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"}
-"""Functions with the path first and the mode second; ``Path.open`` has the mode first."""
+"""Functions whose second parameter is the mode; of ``Path.open`` it is the first."""
 
 
 def saving_step(script: Script) -> Step:
-    """Let only rank 0 save, and save the model without its wrapper."""
+    """Return the step by which only rank 0 saves, and saves the model without its wrapper."""
     name = "saving once"
     statement_of = {call: _guardable_statement(script, call) for call in _write_calls(script)}
     statements = sorted({node for node in statement_of.values() if node}, key=lambda n: n.lineno)
@@ -34,33 +35,33 @@ def saving_step(script: Script) -> Step:
     unwrap_edits = _unwrap_models(script, saves=bool(statements))
     if not statement_of:
         return Step(name, "not needed", "nothing is saved", tuple(unwrap_edits))
-    unguarded = [node for node in statements if not _is_rank_guarded(script, node)]
+    unguarded_statements = [node for node in statements if not _is_rank_guarded(script, node)]
     unguarded_calls = [
         call
         for call in inner_calls
         if not any(map(_mentions_rank, call.args))
         and not _is_rank_guarded(script, script.statement(call))
     ]
-    if not [*unguarded, *unwrap_edits, *unguarded_calls]:
+    if not [*unguarded_statements, *unwrap_edits, *unguarded_calls]:
         nodes: list[ast.stmt | ast.expr] = [*statements, *inner_calls]
         line = min(node.lineno for node in nodes)
         return Step(name, "present", f"line {line}: only one rank saves")
     edits = [*unwrap_edits, *_wait_before_load(script)]
-    for statement in unguarded:
+    for statement in unguarded_statements:
         edits += _guard_statement(script, statement)
     devnull_edits = {call: _write_to_devnull(script, call) for call in unguarded_calls}
     edits += filter(None, devnull_edits.values())
     if by_hand := [call for call, edit in devnull_edits.items() if not edit]:
         message = "every rank would write; write on rank 0 only, with if RANK == 0"
-        return Step(name, "by hand", f"line {_format_lines(by_hand)}: {message}", tuple(edits))
-    lines = _format_lines([*unguarded, *unguarded_calls])
+        return Step(name, "by hand", f"line {_line_numbers(by_hand)}: {message}", tuple(edits))
+    lines = _line_numbers([*unguarded_statements, *unguarded_calls])
     message = "every rank would save" if lines else "saved names would begin with module."
     return Step(
-        name, "missing", f"line {lines or _format_lines(statements)}: {message}", tuple(edits)
+        name, "missing", f"line {lines or _line_numbers(statements)}: {message}", tuple(edits)
     )
 
 
-def _format_lines(nodes: Sequence[ast.stmt | ast.expr]) -> str:
+def _line_numbers(nodes: Sequence[ast.stmt | ast.expr]) -> str:
     return ", ".join(str(line) for line in sorted(node.lineno for node in nodes))
 
 
@@ -77,14 +78,14 @@ def _write_calls(script: Script) -> list[ast.Call]:
 
 
 def _file_mode(script: Script, call: ast.Call) -> str:
-    """Return the mode in which a file is opened; empty if it is no literal."""
+    """Return the mode in which a call opens a file; empty if the mode is not a literal."""
     position = 1 if script.names.full_name(call) in OPEN_FUNCTIONS else 0
     mode = keyword_value(call, "mode") or next(iter(call.args[position : position + 1]), None)
     return str(mode.value) if isinstance(mode, ast.Constant) else ""
 
 
 def _guardable_statement(script: Script, call: ast.Call) -> ast.stmt | None:
-    """Return the statement around a write that may run on rank 0 only; None without one."""
+    """Return a statement around a write that ranks above 0 can skip; None if there is none."""
     ancestors = list(script.names.ancestors(call))
     statements = [node for node in ancestors if isinstance(node, ast.stmt)]
     for node in reversed(statements):  # The outermost ``with open(…)`` that can be skipped.
@@ -99,9 +100,9 @@ def _guardable_statement(script: Script, call: ast.Call) -> ast.stmt | None:
 
 
 def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
-    """Return whether other ranks can skip a block: it neither trains nor sets a value read later.
+    """Return whether ranks above 0 can skip a block: it neither trains nor sets values read later.
 
-    Calling the model counts as training: its collectives need all ranks.
+    Calling the model counts as training, because all ranks have to take part in its collectives.
     """
     variable_of, nodes = script.names.variable, set(ast.walk(block))
     if script.trains(block) or any(
@@ -121,7 +122,7 @@ def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
 
 
 def _wait_before_load(script: Script) -> list[Edit]:
-    """Add a barrier before the script loads a checkpoint that it saved further up, on rank 0."""
+    """Return edits that add a barrier before a checkpoint is loaded that rank 0 saved before."""
     saves = {
         script.source.text_of(call.args[1]): call
         for call in script.calls("save")
@@ -137,7 +138,7 @@ def _wait_before_load(script: Script) -> list[Edit]:
 
 
 def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
-    """Run a statement only on rank 0; if it is all that an ``if`` contains, extend the ``if``."""
+    """Return edits that run a statement on rank 0 only; an ``if`` with no other is extended."""
     source = script.source
     if not (source.begins_line(statement) and source.ends_line(statement)):  # As in a; b.
         start = source.span(statement)[0]
@@ -155,7 +156,7 @@ def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
 
 
 def _write_to_devnull(script: Script, call: ast.Call) -> Edit | None:
-    """Let other ranks open ``os.devnull`` instead; None if the path or the mode prevents that."""
+    """Return the edit after which ranks above 0 open ``os.devnull``; None if that cannot work."""
     path = call.args[0] if call.args else None
     mode = _file_mode(script, call)
     # os.devnull has nothing to read (mode r or +), and exists already (mode x).
@@ -166,7 +167,7 @@ def _write_to_devnull(script: Script, call: ast.Call) -> Edit | None:
 
 
 def _is_rank_guarded(script: Script, node: ast.stmt) -> bool:
-    """Return whether an ``if`` around a statement, or an ``and`` in it, tests the rank."""
+    """Return whether an ``if`` around a statement tests the rank, or ``RANK == 0 and …`` does."""
     tests = [outer.test for outer in script.names.ancestors(node) if isinstance(outer, ast.If)]
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.BoolOp):
         tests.append(node.value.values[0])
@@ -183,9 +184,10 @@ def _mentions_rank(expression: ast.AST) -> bool:
 
 
 def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
-    """Replace ``model`` by ``unwrapped(model)`` where it is saved or its own attributes are used.
+    """Return edits from ``model`` to ``unwrapped(model)`` where it is saved or needs unwrapping.
 
-    If the script wraps its models itself, only ``state_dict`` is changed, and only for DDP.
+    ``model.hidden_size`` needs it: the wrapper lacks the model's own attributes. In a script that
+    wraps its models with DDP itself, only ``model.state_dict`` is edited, and only if it saves.
     """
     wrappers = {last_name(call) for call in script.calls(*PARALLEL_WRAPPERS)}
     other_wrappers = wrappers - {"DistributedDataParallel", "DDP"}
@@ -208,4 +210,4 @@ def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
             if needs_unwrapping and script.names.variable(node) in model.aliases:
                 text = f"unwrapped({script.source.text_of(node)})"
                 edits.append(script.source.replace(node, text))
-    return list(dict.fromkeys(edits))  # Two models may be passed to the same function.
+    return list(dict.fromkeys(edits))  # Models that share an alias give the same edit twice.

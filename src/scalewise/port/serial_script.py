@@ -1,7 +1,7 @@
 """Find the loops, loaders and models of a serial training script in its syntax tree.
 
-Training loops are the loops around ``.backward()``, those in calling functions included; models
-are the variables whose parameters go to an optimizer.
+Training loops are the loops around ``.backward()``, or around a call of a function that calls it;
+models are the variables whose parameters go to an optimizer.
 """
 
 import ast
@@ -34,7 +34,7 @@ class Loader:
     call: ast.Call
     aliases: frozenset[Variable]
     build_count: int
-    """How many calls build it: several if a function returns a new one to each of its callers."""
+    """How many loaders ``call`` builds: a function may return a new one to each of its callers."""
 
     def argument(self, name: str, position: int) -> ast.expr | None:
         """Return an argument, passed by name or at this position of DataLoader's signature."""
@@ -44,7 +44,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its name, the statement after which DDP can wrap it, and variables that hold it."""
+    """A model: its name, the statement after which DDP may wrap it, and variables that hold it."""
 
     name: str
     statement: ast.stmt
@@ -67,7 +67,7 @@ class Script:
 
     @cached_property
     def training_loops(self) -> list[Loop]:
-        """The training loops, innermost first, then those in calling functions."""
+        """The training loops, innermost first; those of a calling function follow its callee's."""
         calls = [*self.backward_calls]
         for function in self.training_functions:
             calls += self.names.calls_to(function)
@@ -104,16 +104,16 @@ class Script:
 
     @cached_property
     def train_loader(self) -> Loader | None:
-        """The training loader: by the loops that read it, else by its arguments and name."""
+        """The loader that training loops read, else the likeliest by name and arguments."""
         readers = [loader for loader in self.loaders if self.is_read_in_training(loader)]
         if readers:
             return max(readers, key=_training_hints)
-        best = max(map(_training_hints, self.loaders), default=())
-        likely = [loader for loader in self.loaders if _training_hints(loader) == best]
-        return likely[0] if len(likely) == 1 and any(best) else None
+        best_hints = max(map(_training_hints, self.loaders), default=())
+        likeliest = [loader for loader in self.loaders if _training_hints(loader) == best_hints]
+        return likeliest[0] if len(likeliest) == 1 and any(best_hints) else None
 
     def is_read_in_training(self, loader: Loader) -> bool:
-        """Return whether a training loop over a loader, or a ``next()`` of it, was found."""
+        """Return whether a training loop iterates over a loader, or ``next()`` reads it."""
         return self.batch_loop(loader) is not None or any(
             call.args and self._reads(call.args[0], loader) for call in self.calls("next")
         )
@@ -153,7 +153,7 @@ class Script:
         """The models whose parameters go to an optimizer, and where they can be wrapped."""
         trained = self._trained_variables()
         models: list[Model] = []
-        # With assignments of an argument, ``self.model = model``: used if there are no others.
+        # Also assignments of an argument, such as ``self.model = model``; used if no other exists.
         all_assigned: list[Model] = []
         for statement, target, value in self._single_assignments():
             aliases = frozenset(self.names.aliases(self.names.variable(target)))
@@ -166,7 +166,7 @@ class Script:
                 scope is function and name.startswith("return") for scope, name in aliases
             )
             if isinstance(value, ast.Name | ast.Attribute) or is_returned:
-                continue  # It was created before, or the caller wraps it.
+                continue  # The model was created before, or a caller gets and wraps it.
             if any(aliases & model.aliases for model in models):
                 models = [self._merge(model, assigned) for model in models]
             else:
@@ -179,7 +179,7 @@ class Script:
         return {variable for model in self.models for variable in model.aliases}
 
     def _trained_variables(self) -> set[Variable]:
-        """Return variables whose ``.parameters()`` go to an optimizer; if none do, all owners."""
+        """Return variables whose ``.parameters()`` go to an optimizer, or else are read at all."""
         calls = [call for call in self.calls("parameters") if isinstance(call.func, ast.Attribute)]
         optimized = [
             call
@@ -191,11 +191,11 @@ class Script:
         return {variable for variables in owners for variable in variables}
 
     def _merge(self, model: Model, later: Model) -> Model:
-        """Wrap the model only after a later assignment of it, unless training lies between."""
+        """Return the model, to be wrapped after a later assignment if no training lies between."""
         if not later.aliases & model.aliases:
             return model
         blocks = [self.siblings(outer) for outer in self._enclosing_statements(model.statement)]
-        # The later assignment, or the statement around it in the same block as the model's.
+        # The later assignment, or the statement that contains it in the block of the model's.
         in_same_block = (
             outer
             for outer in self._enclosing_statements(later.statement)
@@ -222,7 +222,7 @@ class Script:
         return [node for node in nodes if isinstance(node, ast.stmt)]
 
     def _wrap_after_device_move(self, model: Model) -> Model:
-        """If another function moves the model with ``.to()`` or ``.cuda()``, wrap it after that."""
+        """Return the model, to be wrapped after ``.to()`` or ``.cuda()`` in another function."""
         for call in reversed([*self.calls("to"), *self.calls("cuda")]):
             moved = self.names.unwrap(call)
             scope = self.names.scope(call)
@@ -237,7 +237,7 @@ class Script:
         return model
 
     def _single_assignments(self) -> Iterator[tuple[ast.stmt, ast.expr, ast.expr]]:
-        """Yield statement, target and unwrapped value of assignments to one name, by line."""
+        """Yield (statement, target, unwrapped value) of assignments to one name, in file order."""
         for node in sorted(
             (node for node in self.names.nodes if isinstance(node, ast.Assign | ast.AnnAssign)),
             key=lambda node: node.lineno,
@@ -247,10 +247,10 @@ class Script:
                 yield node, target, self.names.unwrap(node.value)
 
     def _parameter_owners(self, call: ast.Call) -> Iterator[Variable]:
-        """Yield the model of ``model.parameters()`` or ``self.model.fc.parameters()``.
+        """Yield the variable ``model`` of ``model.parameters()`` or ``self.model.fc.parameters()``.
 
-        ``self.parameters()`` yields all instances of the class, but none if the class contains the
-        training loop: such a model cannot be wrapped from outside.
+        For ``self.parameters()``, yield all variables that hold an instance of the class; but none
+        if the class contains the training loop: such a model cannot be wrapped from outside.
         """
         chain: list[ast.expr] = [call.func]
         while isinstance(chain[-1], ast.Attribute):
@@ -265,7 +265,7 @@ class Script:
             yield variable
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return calls with one of these final name parts, written or imported, in file order."""
+        """Return calls, in file order, whose last name part, written or imported, is in names."""
         calls = [
             call
             for call in self.names.calls()
@@ -274,7 +274,7 @@ class Script:
         return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """Return the innermost statement around a node that begins a line; of ``a; b``, ``a``."""
+        """Return the innermost statement that begins a line around a node: ``a`` of ``a; b``."""
         for outer in [node, *self.names.ancestors(node)]:
             if isinstance(outer, ast.stmt):
                 same_line = [
@@ -285,7 +285,7 @@ class Script:
         raise AssertionError("the outermost statement begins a line")
 
     def siblings(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the statements of the block that contains this one."""
+        """Return all statements of the block that contains this statement."""
         parent = self.names.parent[statement]
         lists = (value for _, value in ast.iter_fields(parent) if isinstance(value, list))
         return next(block for block in lists if statement in block)
@@ -299,7 +299,7 @@ def _iterables(loop: ast.For | Comprehension) -> list[ast.expr]:
 
 
 def _training_hints(loader: Loader) -> tuple[bool, bool, bool]:
-    """Return the signs of a training loader: it shuffles, is named so, drops the last batch."""
+    """Return whether a loader shuffles, has "train" in a name, and drops the last batch."""
     shuffles = is_true(loader.argument("shuffle", 2)) or loader.argument("sampler", 3) is not None
     is_named_train = any("train" in name.lower() for _, name in loader.aliases)
     return shuffles, is_named_train, is_true(loader.argument("drop_last", 8))

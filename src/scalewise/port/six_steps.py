@@ -1,4 +1,4 @@
-"""The six steps from a serial script to a data parallel one, with the edits each needs.
+"""The six steps from a serial script to a data parallel one, with the edits of each step.
 
 Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: the script runs as before.
 """
@@ -18,14 +18,14 @@ from scalewise.port.wrapping import main_guard, runs_on_import, wrapped_models, 
 
 def steps(script: Script) -> list[Step]:
     """Return the six steps, in the order in which a person would take them."""
-    functions: list[Callable[[Script], Step]] = [
+    step_functions: list[Callable[[Script], Step]] = [
         process_group_step, device_step, sharding_step, batch_move_step, wrapping_step, saving_step,
     ]  # fmt: skip
-    return [function(script) for function in functions]
+    return [step_function(script) for step_function in step_functions]
 
 
 def process_group_step(script: Script) -> Step:
-    """Initialize the process group if there are several ranks, and destroy it at the end."""
+    """Return the step that initializes the process group and destroys it at the end."""
     name = "process group"
     if calls := script.calls("init_process_group"):
         return Step(name, "present", f"line {calls[0].lineno}: {dotted_name(calls[0].func)}")
@@ -60,7 +60,7 @@ def _setup_lines(script: Script, condition: str = "WORLD_SIZE > 1") -> list[str]
 
 
 def top_level_setup(script: Script) -> list[str]:
-    """Return the setup lines to add after the imports; empty if they go into the main guard."""
+    """Return the setup lines to add after the imports; empty if the main guard gets them."""
     if main_guard(script) is None:
         return _setup_lines(script)
     if any(runs_on_import(script, statement) for _, statement in wrapped_models(script)):
@@ -69,7 +69,7 @@ def top_level_setup(script: Script) -> list[str]:
 
 
 def _destroy_before_exit(script: Script, last: ast.stmt, destroy_lines: list[str]) -> list[Edit]:
-    """If the last statement is ``sys.exit(main())``: call main, destroy the group, then exit."""
+    """Return edits of ``sys.exit(main())`` that destroy the group before the exit; else none."""
     exit_call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
     if not isinstance(exit_call, ast.Call) or last_name(exit_call) not in ("exit", "SystemExit"):
         return []
@@ -83,7 +83,7 @@ def _destroy_before_exit(script: Script, last: ast.stmt, destroy_lines: list[str
 
 
 def device_step(script: Script) -> Step:
-    """Give each rank its own device."""
+    """Return the step that gives each rank its own device."""
     name, source = "device of the rank", script.source
     for call in script.calls("set_device", "set_device_index", "device", "cuda", "to"):
         if "rank" in source.text_of(call).lower():
@@ -106,6 +106,7 @@ def device_step(script: Script) -> Step:
         index = call.args[-1] if call.args else None
         if index and (is_int(index) or GPU_NAMES.search(source.text_of(index))):
             edits.append(source.replace(index, "LOCAL_RANK"))
+    # Without such a call, process_group_step also sets the device.
     if group_calls := script.calls("init_process_group"):
         lines = ["if torch.cuda.is_available():", "    torch.cuda.set_device(LOCAL_RANK)"]
         edits.append(source.insert_before(script.statement(group_calls[0]), lines))
@@ -115,7 +116,7 @@ def device_step(script: Script) -> Step:
 
 
 def batch_move_step(script: Script) -> Step:
-    """Move the batches to the rank's device."""
+    """Return the step that moves the batches to the rank's device."""
     name = "data on the device"
     if find_placement(script).on_cpu:
         return Step(name, "not needed", "only the CPU is used")
@@ -132,7 +133,7 @@ def batch_move_step(script: Script) -> Step:
 
 
 def _first_batch_move(script: Script) -> ast.Call | None:
-    """Return the first ``.to`` or ``.cuda`` of data, preferably in a training function or loop."""
+    """Return the first ``.to`` or ``.cuda`` call on data, if possible one in training code."""
     names = script.names
     moves = []
     for call in script.calls("to", "cuda"):
@@ -152,7 +153,7 @@ def _first_batch_move(script: Script) -> ast.Call | None:
 
 
 def _batch_names(script: Script, loop: ast.For) -> list[str]:
-    """Return the variables of a loop's batch; empty if no line can be added that moves them."""
+    """Return the variables of a loop's batch; empty if the loop's form prevents moving them."""
     batch: ast.expr | None = loop.target
     if isinstance(loop.iter, ast.Call) and script.names.short_name(loop.iter) == "enumerate":
         batch = batch.elts[1] if isinstance(batch, ast.Tuple) and len(batch.elts) == 2 else None
@@ -163,7 +164,7 @@ def _batch_names(script: Script, loop: ast.For) -> list[str]:
 
 
 def _device_expression(script: Script, loop: ast.For) -> str:
-    """Return an expression for the model's device that is valid inside a training loop."""
+    """Return an expression that gives the model's device inside a training loop."""
     for node in script.names.nodes:
         if isinstance(node, ast.Name) and node.id == "device":
             variable = script.names.variable(node)

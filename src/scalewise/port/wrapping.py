@@ -1,4 +1,4 @@
-"""Step 5: wrap the model in DistributedDataParallel, so that backward averages gradients."""
+"""Step 5: wrap the model in DistributedDataParallel; ``backward()`` then averages gradients."""
 
 import ast
 
@@ -17,11 +17,11 @@ PARALLEL_WRAPPERS = (
     "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard",
 )  # fmt: skip
 CHANGING_METHODS = {"to", "cuda", "apply", "requires_grad_", "float", "double", "half", "bfloat16"}
-"""Methods that change a model, so that it has to be wrapped after them."""
+"""Methods that change a model: the model has to be wrapped after such a call."""
 
 
 def wrapping_step(script: Script) -> Step:
-    """Wrap the model, so that backward averages the gradients of all ranks."""
+    """Return the step that wraps the model: ``backward()`` then averages over all ranks."""
     name = "wrapped model"
     if calls := script.calls(*PARALLEL_WRAPPERS):
         return Step(name, "present", f"line {calls[0].lineno}: {last_name(calls[0])}")
@@ -30,17 +30,18 @@ def wrapping_step(script: Script) -> Step:
         return Step(name, "by hand", message + "model = DistributedDataParallel(model)")
     edits = []
     for model, statement in wrapped_models(script):
-        # A worker process of a loader imports the script and runs what is outside the guard.
-        is_imported = main_guard(script) and runs_on_import(script, statement)
-        condition = "dist.is_initialized()" if is_imported else "WORLD_SIZE > 1"
+        # A loader's worker process imports the script, runs all that is outside of the main guard,
+        # and has no process group.
+        runs_in_worker = main_guard(script) and runs_on_import(script, statement)
+        condition = "dist.is_initialized()" if runs_in_worker else "WORLD_SIZE > 1"
         lines = [f"if {condition}:", f"    {model.name} = DistributedDataParallel({model.name})"]
         edits.append(script.source.insert_after(statement, lines))
     models = ", ".join(f"{model.name} of line {model.statement.lineno}" for model in script.models)
     return Step(name, "missing", f"{models}: gradients are not averaged", tuple(edits))
 
 
-def last_preparation(script: Script, model: Model) -> ast.stmt:
-    """Return the last statement that sets up a model (moves it, …) before it is used or trained."""
+def _last_preparation(script: Script, model: Model) -> ast.stmt:
+    """Return the last statement that creates or changes a model before it is used or trained."""
     block = script.siblings(model.statement)
     last = model.statement
     for statement in block[block.index(model.statement) + 1 :]:
@@ -54,7 +55,7 @@ def last_preparation(script: Script, model: Model) -> ast.stmt:
 
 
 def _uses_model(script: Script, statement: ast.stmt, model: Model) -> bool:
-    """Return whether a statement trains, returns, calls the model, or passes it to a function."""
+    """Return whether a statement trains, returns, or calls the model or passes it to a function."""
     names = script.names
     for node in ast.walk(statement):
         if isinstance(node, ast.Return):
@@ -69,24 +70,24 @@ def _uses_model(script: Script, statement: ast.stmt, model: Model) -> bool:
 
 def _prepares_model(script: Script, statement: ast.stmt, model: Model) -> bool:
     """Return whether a statement assigns the model or uses an attribute that may change it."""
-    harmless = MODULE_ATTRIBUTES - CHANGING_METHODS
+    unchanging = MODULE_ATTRIBUTES - CHANGING_METHODS
     for node in ast.walk(statement):
         if (
             isinstance(node, ast.Name | ast.Attribute)
             and script.names.variable(node) in model.aliases
         ):
             parent = script.names.parent[node]
-            is_changed = isinstance(parent, ast.Attribute) and parent.attr not in harmless
+            is_changed = isinstance(parent, ast.Attribute) and parent.attr not in unchanging
             if is_changed or isinstance(node.ctx, ast.Store):
                 return True
     return False
 
 
 def wrapped_models(script: Script) -> list[tuple[Model, ast.stmt]]:
-    """Return each model that is or will be wrapped, with the last statement before its use."""
+    """Return each model, with the statement that wraps it or after which it is to be wrapped."""
     wrapper_calls = script.calls(*PARALLEL_WRAPPERS)
     if not wrapper_calls:
-        return [(model, last_preparation(script, model)) for model in script.models]
+        return [(model, _last_preparation(script, model)) for model in script.models]
     models: list[tuple[Model, ast.stmt]] = []
     for call in wrapper_calls:
         statement = script.statement(call)
@@ -98,7 +99,7 @@ def wrapped_models(script: Script) -> list[tuple[Model, ast.stmt]]:
 
 
 def main_guard(script: Script) -> ast.If | None:
-    """Return ``if __name__ == "__main__":``, unless the script trains outside of it."""
+    """Return ``if __name__ == "__main__":``; None if there is none or training is outside."""
     body = script.names.tree.body
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     training = [node for node in body if script.trains(node) and not isinstance(node, definitions)]
@@ -114,7 +115,7 @@ def main_guard(script: Script) -> ast.If | None:
 
 
 def runs_on_import(script: Script, node: ast.AST) -> bool:
-    """Return whether a node runs when the file is imported, outside of the main guard."""
+    """Return whether a node runs when the file is imported: it is outside of the main guard."""
     guard = main_guard(script)
     pending, visited = [node], set[ast.AST]()
     while pending:
