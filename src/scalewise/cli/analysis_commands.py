@@ -177,7 +177,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     purposes: Purposes,
     at: Annotated[
         str | None,
-        option("DEVICES", "Also consider more devices: doublings up to here [default: two]."),
+        option("DEVICES", "Also consider doublings up to this number [default: two doublings]."),
     ] = None,
     price: Annotated[str | None, cost_option("PRICE", PRICE_HELP)] = None,
     watts: Annotated[

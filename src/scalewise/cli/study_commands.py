@@ -60,8 +60,8 @@ def demo() -> None:
     curves = results.curves([folder])
     print_sections(sections(curves))
     typer.echo()
-    explained = results.explanations(folder)
-    typer.echo(write(curves, folder / "report.html", explained=explained))
+    explanations = results.explanations(folder)
+    typer.echo(write(curves, folder / "report.html", explained=explanations))
 
 
 @verb(PANEL)

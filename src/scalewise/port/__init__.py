@@ -41,7 +41,6 @@ class Ported:
             raise cannot_write(path, error) from error
 
     def __str__(self) -> str:
-        """Return one line per step, then the remarks."""
         lines = [
             f"{number} {step.name:<18} {step.state:<10}  {step.message}"
             for number, step in enumerate(self.steps, start=1)

@@ -102,7 +102,7 @@ def _free_name(script: Script, name: str) -> str:
 
 
 def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
-    """Return the edits that build a sampler before the loader's call and pass it there."""
+    """Return the edits that build a sampler before the loader and pass it to the loader."""
     source, call = script.source, loader.call
     batch, shuffle = loader.argument("batch_size", 1), loader.argument("shuffle", 2)
     divides_batch = batch is not None and source.text_of(batch) != "None"
@@ -174,7 +174,7 @@ def _replace_options(
 
 
 def _pass_sampler(script: Script, call: ast.Call, shuffle: ast.expr | None, sampler: str) -> Edit:
-    """Return the edit that replaces ``shuffle`` by ``sampler=``: DataLoader refuses both."""
+    """Return the edit that passes ``sampler=`` without ``shuffle``; DataLoader refuses both."""
     if shuffle is None:
         return script.source.append_argument(call, f"sampler={sampler}")
     keyword = next((keyword for keyword in call.keywords if keyword.value is shuffle), None)
@@ -183,7 +183,7 @@ def _pass_sampler(script: Script, call: ast.Call, shuffle: ast.expr | None, samp
 
 
 def _divide_batch(script: Script, batch: ast.expr, share_count: str) -> Edit:
-    """Return the edit that divides the batch size, to at least 1 if a value of it is small."""
+    """Return the edit that divides the batch size, with ``max(1, …)`` if it may be small."""
     text = script.source.text_of(batch)
     if not isinstance(batch, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript):
         text = f"({text})"
@@ -233,7 +233,7 @@ def _seed_splits(script: Script) -> list[Edit]:
 
 
 def wrong_averages(script: Script) -> list[int]:
-    """Return the lines that divide a rank's sum by the number of all samples, if not corrected."""
+    """Return lines that divide a rank's sum by the number of all samples and get no edit."""
     loader = script.train_loader
     if not loader:
         return []
@@ -256,8 +256,8 @@ def _set_epoch_edits(script: Script, loader: Loader | None) -> tuple[str, list[E
     if not loader or not loop:
         return "", []
     name = _loader_name_in(script, loader, loop)
-    by_hand = f"begin each epoch with {name or 'train_loader'}.sampler.set_epoch(epoch)"
-    problem = f"line {loop.lineno}: {by_hand}"
+    instruction = f"begin each epoch with {name or 'train_loader'}.sampler.set_epoch(epoch)"
+    problem = f"line {loop.lineno}: {instruction}"
     if not name or not isinstance(loop, ast.For):
         return problem, []
     counter = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target

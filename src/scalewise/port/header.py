@@ -83,7 +83,7 @@ def _uses(text: str, name: str) -> bool:
     return name in (text.replace("LOCAL_RANK", "") if name == "RANK" else text)
 
 
-def _missing_imports(script: Script, added: str) -> list[str]:
+def _missing_imports(script: Script, added_code: str) -> list[str]:
     """Return the imports that added code needs and the top level of the script lacks."""
     present = set()
     for node in script.names.tree.body:
@@ -93,22 +93,22 @@ def _missing_imports(script: Script, added: str) -> list[str]:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
             prefix = f"from {module} " if isinstance(node, ast.ImportFrom) else ""
             present.add(f"{prefix}import {ast.unparse(alias)}")
-    needed = dict.fromkeys(line for name, line in IMPORTS.items() if name in added)
+    needed = dict.fromkeys(line for name, line in IMPORTS.items() if name in added_code)
     return [line for line in needed if line not in present]
 
 
-def _refuse_name_clashes(script: Script, added: str) -> None:
-    """Raise SpecError if the script uses a name that added code needs for something else."""
+def _refuse_name_clashes(script: Script, code: str) -> None:
+    """Raise SpecError if a name that added ``code`` needs has another meaning in the script."""
     for node in script.names.nodes:
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
             continue
         name, clashes = node.id, False
-        if name in RANK_VARIABLES and _uses(added, name):
+        if name in RANK_VARIABLES and _uses(code, name):
             # RANK = int(os.environ["RANK"]) and RANK = dist.get_rank() mean the same: no clash.
             statement = script.source.text_of(script.statement(node)).lower()
             clashes = not ("environ" in statement or "get_" in statement)
         elif script.names.scope(node) is script.names.tree:
-            clashes = (name == "dist" and "dist." in added) or (name == "os" and "environ" in added)
+            clashes = (name == "dist" and "dist." in code) or (name == "os" and "environ" in code)
         if clashes:
             hint = f"rename it, then port again; the patch defines {name} itself"
             line = f"{script.path}, line {node.lineno}"

@@ -23,7 +23,7 @@ def fix_averages(script: Script, loader: Loader) -> list[Edit]:
         if script.names.variable(collection.value) not in loader.aliases:
             continue
         _, dividend = _division(script, call)
-        # len(loader.dataset) / batch_size is the number of steps per epoch: it does not change.
+        # Steps per epoch, len(loader.dataset) / batch_size, and sums of batch means do not change.
         keeps_length = dividend is not None and (
             _contains(dividend, call) or _sums_batch_means(script, dividend)
         )
@@ -104,7 +104,7 @@ def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | 
 
 
 def _sums_batch_means(script: Script, total: ast.AST) -> bool:
-    """Return whether a total adds one mean loss per batch: it has as many addends as before."""
+    """Return whether a total adds one mean loss per batch; a rank has as many batches as before."""
     names = script.names
     totals = {variable for node in ast.walk(total) if (variable := names.variable(node))}
     addends = [

@@ -18,14 +18,14 @@ CONDITIONAL_BLOCKS = (
     ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For,
     ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.match_case,
 )  # fmt: skip
-"""Blocks whose statements may never run, unlike those of a ``with``."""
+"""Blocks whose statements may be skipped, unlike those of a ``with``; and the module."""
 WRITING_NODES = (ast.stmt, ast.NamedExpr, ast.withitem)
 """Nodes that assign to a target: ``a = 1``, ``a := 1``, ``with … as a``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """A write to a variable: the node that writes, the values, and (line, column) in the file."""
+    """A write to a variable: the node that writes, what it writes, and (line, column)."""
 
     variable: Variable
     node: ast.AST
@@ -41,7 +41,7 @@ class RankDifferences:
 
     script: Script
     _writes: dict[Variable, list[Write]] = field(default_factory=dict, init=False)
-    _differing: set[Write] = field(default_factory=set, init=False)
+    _differing_writes: set[Write] = field(default_factory=set, init=False)
     """Writes of a differing value."""
     _differing_functions: set[ast.AST] = field(default_factory=set, init=False)
     """Functions that return a differing value."""
@@ -54,16 +54,16 @@ class RankDifferences:
             self._writes.setdefault(write.variable, []).append(write)
         for call in self.script.calls(*COLLECTIVES):
             self._equalized.update(map(self.script.names.variable, ast.walk(call)))
-        self._differing.update(self._model_outputs_and_losses(writes))
+        self._differing_writes.update(self._model_outputs_and_losses(writes))
         returns = [node for node in self.script.names.nodes if isinstance(node, ast.Return)]
-        previous_size = -1
+        old_size = -1
         # Propagate until the two sets stop growing.
-        while (size := len(self._differing) + len(self._differing_functions)) > previous_size:
-            previous_size = size
-            self._differing.update(
+        while (size := len(self._differing_writes) + len(self._differing_functions)) > old_size:
+            old_size = size
+            self._differing_writes.update(
                 write
                 for write in writes
-                if write not in self._differing
+                if write not in self._differing_writes
                 and any(map(self.differs, [*write.values, *self.conditions(write.node)]))
             )
             self._differing_functions.update(
@@ -78,7 +78,7 @@ class RankDifferences:
             if isinstance(node, ast.Call) and self._returns_differing(node):
                 return True
             if self.script.names.variable(node) not in self._equalized and any(
-                write in self._differing for write in self._reaching_writes(node)
+                write in self._differing_writes for write in self._reaching_writes(node)
             ):
                 return True
         return False
@@ -121,7 +121,6 @@ class RankDifferences:
                     yield write
 
     def _in_training(self, write: Write) -> bool:
-        """Return whether a write happens in training, not in validation."""
         names = self.script.names
         for outer in names.ancestors(write.node):
             if isinstance(outer, ast.With) and any(
@@ -171,7 +170,6 @@ class RankDifferences:
         return block in read_ancestors
 
     def _find_writes(self) -> Iterator[Write]:
-        """Yield every write to a variable."""
         names = self.script.names
         for target, value in names.assignments():
             outer = names.ancestors(target)

@@ -99,11 +99,12 @@ class Names:
         'torch.optim.SGD'
         """
         func = node.func if isinstance(node, ast.Call) else node
-        written = dotted_name(func)
-        if not written:
+        name_in_script = dotted_name(func)
+        if not name_in_script:
             return ""
         root = next(part for part in ast.walk(func) if isinstance(part, ast.Name))
-        return self.imported.get(self.variable(root), root.id) + written.removeprefix(root.id)
+        full_root = self.imported.get(self.variable(root), root.id)
+        return full_root + name_in_script.removeprefix(root.id)
 
     def short_name(self, node: ast.AST) -> str:
         """Return the last part of the full name: ``SGD`` of ``torch.optim.SGD``."""
@@ -129,7 +130,7 @@ class Names:
     def scope(self, node: ast.AST) -> ast.AST:
         """Return the function that contains a node, or the module."""
         return next(
-            (above for above in self.ancestors(node) if isinstance(above, Function)), self.tree
+            (outer for outer in self.ancestors(node) if isinstance(outer, Function)), self.tree
         )
 
     def owner_class(self, function: ast.AST) -> ast.ClassDef | None:
@@ -247,7 +248,7 @@ class Names:
         """Yield the parameters of a function with the values that a call passes for them."""
         args = function.args
         parameters = [parameter.arg for parameter in [*args.posonlyargs, *args.args]]
-        # A method gets self without an argument.
+        # No argument is passed for self.
         yield from zip(parameters[1:] if self.owner_class(function) else parameters, call.args)
         for keyword in call.keywords:
             if keyword.arg:
@@ -297,7 +298,7 @@ def _imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, st
 
 
 def _bound_names(scope: ast.AST) -> Iterator[str]:
-    """Yield the names bound in a function or the module, but not inside its inner functions."""
+    """Yield the names bound in a function or the module, but not in functions inside of it."""
     if isinstance(scope, Function):
         args = scope.args
         for parameter in [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]:

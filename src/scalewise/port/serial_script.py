@@ -73,10 +73,10 @@ class Script:
             calls += self.names.calls_to(function)
         loops: dict[Loop, None] = {}  # An ordered set.
         for call in calls:
-            in_function = takewhile(
+            outer_nodes = takewhile(
                 lambda node: not isinstance(node, Function), self.names.ancestors(call)
             )
-            loops |= dict.fromkeys(node for node in in_function if isinstance(node, Loop))
+            loops |= dict.fromkeys(node for node in outer_nodes if isinstance(node, Loop))
         return list(loops)
 
     @cached_property
@@ -201,13 +201,13 @@ class Script:
             for outer in self._enclosing_statements(later.statement)
             if any(self.siblings(outer) is block for block in blocks)
         )
-        last = next(in_same_block, None)
-        if last is None:
+        end = next(in_same_block, None)
+        if end is None:
             return model
-        lines = range(model.statement.lineno + 1, last.lineno + 1)
-        if any(self.trains(sibling) for sibling in self.siblings(last) if sibling.lineno in lines):
+        lines = range(model.statement.lineno + 1, end.lineno + 1)
+        if any(self.trains(sibling) for sibling in self.siblings(end) if sibling.lineno in lines):
             return model  # A model assigned after training is not the trained one.
-        return Model(model.name, last, model.aliases | later.aliases)
+        return Model(model.name, end, model.aliases | later.aliases)
 
     def trains(self, statement: ast.stmt) -> bool:
         """Return whether a statement is a training loop, or calls a function that has one."""
@@ -218,6 +218,7 @@ class Script:
         )
 
     def _enclosing_statements(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return a statement and the statements that contain it, innermost first."""
         nodes = [statement, *self.names.ancestors(statement)]
         return [node for node in nodes if isinstance(node, ast.stmt)]
 

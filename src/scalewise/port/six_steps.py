@@ -75,9 +75,9 @@ def _destroy_before_exit(script: Script, last: ast.stmt, destroy_lines: list[str
         return []
     if not exit_call.args or not isinstance(exit_call.args[0], ast.Call):
         return [script.source.insert_before(last, destroy_lines)]
-    code = script.source.text_of(exit_call.args[0])
+    main_call = script.source.text_of(exit_call.args[0])
     return [
-        script.source.insert_before(last, [f"exit_code = {code}", *destroy_lines]),
+        script.source.insert_before(last, [f"exit_code = {main_call}", *destroy_lines]),
         script.source.replace(exit_call.args[0], "exit_code"),
     ]
 

@@ -115,7 +115,7 @@ def main_guard(script: Script) -> ast.If | None:
 
 
 def runs_on_import(script: Script, node: ast.AST) -> bool:
-    """Return whether a node runs when the file is imported: it is outside of the main guard."""
+    """Return whether a node runs when the file is imported, directly or through a call."""
     guard = main_guard(script)
     pending, visited = [node], set[ast.AST]()
     while pending:
