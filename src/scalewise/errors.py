@@ -27,7 +27,7 @@ OPTION_NAMES = {
 
 
 def parameter(name: str, value: object = None) -> str:
-    """Return a parameter as the user wrote it, in Python or as an option, for an error message.
+    """Return a parameter as the user writes it, in Python or as an option, for a message.
 
     >>> parameter("devices_per_node"), parameter("at", [16, 32])
     ('devices_per_node=', 'at=[16, 32]')

@@ -35,7 +35,7 @@ def available(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
-    """Return the part with a short ``name`` of ``framework``, or without one by its full name."""
+    """Return the part of ``framework`` with this short name; without framework, by full name."""
     parts = framework_parts(kind, framework)
     if name not in parts:
         owner = f" for framework {framework!r}" if framework else ""

@@ -15,7 +15,7 @@ INT32_MAX = 2**31 - 1
 
 
 def suggest_name(name: object, choices: Iterable[str]) -> str:
-    """Return a hint with the closest choice, preferably of the same letters; empty if none is.
+    """Return a hint with the closest choice, same letters first; empty if no choice is close.
 
     >>> suggest_name("vit-h41", ["vit-h14", "vit-h16"])
     "did you mean 'vit-h14'?"

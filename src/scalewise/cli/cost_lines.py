@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
-    """On exit, print a receipt to stderr if device-hours were used; errors of it are ignored."""
+    """On exit, print a receipt to stderr if device-hours were used; ignore errors in printing."""
     from scalewise.record.attempts import bought
 
     device_hours_before = math.inf  # If the folder cannot be read, print no receipt.

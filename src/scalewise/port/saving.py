@@ -122,7 +122,7 @@ def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
 
 
 def _wait_before_load(script: Script) -> list[Edit]:
-    """Return edits that add a barrier before a checkpoint is loaded that rank 0 saved before."""
+    """Return edits that add a barrier before the script loads a checkpoint that rank 0 saved."""
     saves = {
         script.source.text_of(call.args[1]): call
         for call in script.calls("save")
@@ -138,7 +138,7 @@ def _wait_before_load(script: Script) -> list[Edit]:
 
 
 def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
-    """Return edits that run a statement on rank 0 only; an ``if`` with no other is extended."""
+    """Return edits that run a statement on rank 0 only, in a new ``if`` or in the one around it."""
     source = script.source
     if not (source.begins_line(statement) and source.ends_line(statement)):  # As in a; b.
         start = source.span(statement)[0]
@@ -167,7 +167,7 @@ def _write_to_devnull(script: Script, call: ast.Call) -> Edit | None:
 
 
 def _is_rank_guarded(script: Script, node: ast.stmt) -> bool:
-    """Return whether an ``if`` around a statement tests the rank, or ``RANK == 0 and …`` does."""
+    """Return whether the rank is tested by an ``if`` around a statement or as ``RANK == 0 and``."""
     tests = [outer.test for outer in script.names.ancestors(node) if isinstance(outer, ast.If)]
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.BoolOp):
         tests.append(node.value.values[0])

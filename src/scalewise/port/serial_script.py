@@ -67,7 +67,7 @@ class Script:
 
     @cached_property
     def training_loops(self) -> list[Loop]:
-        """The training loops, innermost first; those of a calling function follow its callee's."""
+        """The training loops, innermost first; a function's loops precede those of its callers."""
         calls = [*self.backward_calls]
         for function in self.training_functions:
             calls += self.names.calls_to(function)
@@ -179,7 +179,7 @@ class Script:
         return {variable for model in self.models for variable in model.aliases}
 
     def _trained_variables(self) -> set[Variable]:
-        """Return variables whose ``.parameters()`` go to an optimizer, or else are read at all."""
+        """Return variables whose ``.parameters()`` an optimizer gets; if there are none, all."""
         calls = [call for call in self.calls("parameters") if isinstance(call.func, ast.Attribute)]
         optimized = [
             call
@@ -195,7 +195,7 @@ class Script:
         if not later.aliases & model.aliases:
             return model
         blocks = [self.siblings(outer) for outer in self._enclosing_statements(model.statement)]
-        # The later assignment, or the statement that contains it in the block of the model's.
+        # The later assignment, or the statement around it that shares a block with the model.
         in_same_block = (
             outer
             for outer in self._enclosing_statements(later.statement)
@@ -210,7 +210,7 @@ class Script:
         return Model(model.name, end, model.aliases | later.aliases)
 
     def trains(self, statement: ast.stmt) -> bool:
-        """Return whether a statement is a training loop, or calls a function that has one."""
+        """Return whether a statement contains a training loop or calls a training function."""
         return any(
             node in self.training_loops
             or (isinstance(node, ast.Call) and self.names.callee(node) in self.training_functions)
@@ -266,7 +266,7 @@ class Script:
             yield variable
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return calls, in file order, whose last name part, written or imported, is in names."""
+        """Return, in file order, calls of these names (last part, as written or as imported)."""
         calls = [
             call
             for call in self.names.calls()

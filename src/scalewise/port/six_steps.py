@@ -69,7 +69,7 @@ def top_level_setup(script: Script) -> list[str]:
 
 
 def _destroy_before_exit(script: Script, last: ast.stmt, destroy_lines: list[str]) -> list[Edit]:
-    """Return edits of ``sys.exit(main())`` that destroy the group before the exit; else none."""
+    """If ``last`` is ``sys.exit(main())``, return edits that destroy the group before the exit."""
     exit_call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
     if not isinstance(exit_call, ast.Call) or last_name(exit_call) not in ("exit", "SystemExit"):
         return []
@@ -106,7 +106,7 @@ def device_step(script: Script) -> Step:
         index = call.args[-1] if call.args else None
         if index and (is_int(index) or GPU_NAMES.search(source.text_of(index))):
             edits.append(source.replace(index, "LOCAL_RANK"))
-    # Without such a call, process_group_step also sets the device.
+    # In scripts without init_process_group, process_group_step adds set_device.
     if group_calls := script.calls("init_process_group"):
         lines = ["if torch.cuda.is_available():", "    torch.cuda.set_device(LOCAL_RANK)"]
         edits.append(source.insert_before(script.statement(group_calls[0]), lines))
