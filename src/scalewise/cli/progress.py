@@ -115,6 +115,6 @@ class Bars:
 
 
 def _format_begin(todo: int, finished: int, request: str) -> str:
-    """Return the study's first line; ``request`` is what the launcher asks for, in words."""
+    """Return the study's first line; ``request`` says how many device-hours are requested."""
     text = f"{todo} to run, {finished} finished already"
     return f"{text}; {request}" if request and todo else text

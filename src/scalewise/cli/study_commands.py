@@ -126,7 +126,7 @@ def plan(
     runs = [run for job_plan in plans for run in job_plan.runs]
     # A user's program sets its own batch: only its runs show whether the scaling is weak.
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling as observed"
-    request = study.request_summary(spec, runs) or "one after another"
+    request = study.request_summary(spec, runs) or "one after another"  # Local runs.
     say(f"{format_count(len(runs), 'run')}, {scaling}, {request}, in {folder}")
     for line in estimate_lines(load_bill(spec, folder, left_out), parse_price(price)):
         say(line)

@@ -25,7 +25,7 @@ def export(
         int | None, option("N", "The checkpoint after step N, not the newest.", minimum=1)
     ] = None,
 ) -> None:
-    """Write a run's trained weights to one file that the serial model loads.
+    """Write a run's weights to one file that the serial model can load.
 
     Examples:
       scalewise export runs/demo/3f2a9c1b7d40 -o weights.safetensors
