@@ -48,7 +48,7 @@ def make(  # noqa: PLR0913 - one parameter per option
     seed: Annotated[int, option("N", "Random seed for choosing or making images.")] = 0,
     packed: Annotated[bool, flag("--packed", "Decode to raw pixels in a few large files.")] = False,
 ) -> None:
-    """Make a folder of images of one size, as files or as packed raw pixels.
+    """Make a folder of images of one size, as files or packed pixels.
 
     Prints the path of the folder.
 
