@@ -1,7 +1,7 @@
 """Measure from inside the training process; standard library only.
 
-A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and optimizer steps. A lap
-names the phase since the previous mark, so the phases of a step always add up to the step.
+A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and optimizer steps. Marks
+(timestamps) divide a step into laps without gaps. The name of a lap is its phase.
 """
 
 import functools
@@ -17,7 +17,7 @@ from scalewise.record.write import RankFile
 LINE_STEPS = 100
 """Maximum number of steps in one line of the rank file."""
 UNSAMPLED_STEPS = 1000
-"""Steps that all get their own entry; later steps are sampled, see ``is_recorded``."""
+"""So many first steps all get an entry; of later steps, only those that ``is_recorded`` chooses."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
 """One step: samples, lap names, clock marks (one more than laps), further facts."""
@@ -38,7 +38,7 @@ class Clock(Protocol):
         """Return whether the device has reached this mark."""
 
     def between(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[float]:
-        """Return the seconds between each pair of marks; all must have passed."""
+        """Return the seconds between each pair of marks, which the device must have reached."""
 
 
 class HostClock:
@@ -83,21 +83,21 @@ class Probe:
         self.steps_done = 0
         self.steps_planned: int | None = None
         self.flush_seconds = 0.0
-        """Seconds of the training that writing has cost so far."""
+        """Seconds that writing has taken from the training so far."""
         self._file = file
-        # Wall-clock time minus the clock's time, so that ``wall`` follows the monotonic clock.
+        # Wall-clock time minus monotonic time: later changes of the wall clock have no effect.
         self._wall_offset = (time.time() if wall is None else wall) - self.clock.now()
         self._lock = Lock()
         self._rows: list[Row] = []
         self._names: list[str] = []
         self._marks: list[Any] = []
-        self._mark = self.clock.mark
+        self._read_mark = self.clock.mark
         self._steps_written = 0
 
     def use(self, clock: Clock) -> None:
         """Use another clock from now on; call this between two sequences of steps."""
         self.clock = clock
-        self._mark = clock.mark
+        self._read_mark = clock.mark
 
     def wall(self) -> float:
         """Return the wall-clock time; it never goes backwards."""
@@ -110,7 +110,7 @@ class Probe:
 
     @contextmanager
     def span(self, name: str, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Time one part of the job; facts added to the yielded dict are written with it."""
+        """Time one part of the job; facts added to the yielded dict are written with the span."""
         self.current_span = name
         self.tick()
         facts |= {"span": name, "start": self.wall()}
@@ -124,7 +124,7 @@ class Probe:
         self.ticks += 1
 
     def record_failure(self, failed: str, kind: str) -> None:
-        """Write why and how (``kind``) this rank failed; an unwritable file is ignored."""
+        """Write the reason (``failed``) and kind of this rank's failure, if that is possible."""
         with suppress(OSError):
             self.flush()
             self.note(failed=failed, kind=kind, at=self.wall())
@@ -136,18 +136,18 @@ class Probe:
 
     def start(self) -> None:
         """Begin a sequence of steps: the first lap starts now."""
-        self._names, self._marks = [], [self._mark()]
+        self._names, self._marks = [], [self._read_mark()]
 
     def lap(self, phase: str) -> None:
         """Assign the time since the last mark to ``phase``."""
-        self._marks.append(self._mark())
+        self._marks.append(self._read_mark())
         self._names.append(phase)
 
     def step(self, samples: int) -> None:
-        """End a step at its last lap; without laps, now."""
+        """End a step where its last lap ended; if it has no laps, the step ends now."""
         marks = self._marks
         if not self._names:
-            marks.append(self._mark())
+            marks.append(self._read_mark())
         self.add_rows([(samples, self._names, marks, {})])
         self._names, self._marks = [], [marks[-1]]
 
@@ -159,7 +159,7 @@ class Probe:
             self.flush()
 
     def flush(self, timer: Callable[[], float] = time.perf_counter) -> None:
-        """Write steps that the device has finished, up to 100 with the same lap names per line.
+        """Write the steps that the device has finished. Steps in one line have the same lap names.
 
         ``timer`` measures what this costs the training; another thread passes its CPU time.
         """
@@ -173,12 +173,12 @@ class Probe:
             )
             count, first = next(finished, 0), 0
             while first < count:
-                last = min(first + LINE_STEPS, count)
+                end = min(first + LINE_STEPS, count)
                 names = self._rows[first][1]
-                other = (i for i in range(first, last) if self._rows[i][1] != names)
-                last = next(other, last)
-                self._file.line(self._line(self._rows[first:last]))
-                first = last
+                different = (i for i in range(first, end) if self._rows[i][1] != names)
+                end = next(different, end)
+                self._file.line(self._line(self._rows[first:end]))
+                first = end
             # Delete only the rows that were written: the training thread may append meanwhile.
             del self._rows[:count]
         self.flush_seconds += timer() - began
@@ -193,7 +193,7 @@ class Probe:
         indices: Sequence[int] = range(len(rows))
         if self._steps_written > UNSAMPLED_STEPS:
             indices = [index for index in indices if is_recorded(first + index)]
-        per_step: dict[str, list[Any]] = {  # ``_round``, without a call for each number.
+        per_step: dict[str, list[Any]] = {  # Rounded as by ``_round``, but without slow calls.
             name: [int(column[index] * 1e7 + 0.5) / 1e7 for index in indices]
             for name, column in columns.items()
         }
@@ -210,7 +210,7 @@ class Probe:
         }
 
     def _seconds_by_phase(self, rows: list[Row]) -> dict[str, list[float]]:
-        """Return the seconds of each step and phase; pauses are subtracted from ``seconds``."""
+        """Return each phase's seconds in each step; key ``seconds``: all phases, without pauses."""
         marks = list(zip(*(row[2] for row in rows)))
         columns = {"seconds": self.clock.between(marks[0], marks[-1])}
         for index, name in enumerate(rows[0][1]):

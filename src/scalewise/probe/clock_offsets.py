@@ -25,8 +25,8 @@ def serve_time(server: socket.socket, clock: Clock = time.time) -> None:
 
 
 def measure_offset(address: Address, clock: Clock = time.time) -> tuple[float, float] | None:
-    """Return by how many seconds our clock is ahead, and the error bound; None on timeout."""
-    # A new socket per request: a late reply cannot be mistaken for one to the next request.
+    """Return our clock's seconds ahead of the server's, and the error bound; None on timeout."""
+    # Each request has its own socket, so that a late reply is not taken for the next one's.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(REPLY_SECONDS)
         try:
@@ -41,7 +41,7 @@ def measure_offset(address: Address, clock: Clock = time.time) -> tuple[float, f
 
 
 def find_time_server(environment: Mapping[str, str] = os.environ) -> Address | None:
-    """Start the time server on a Slurm job's first node; return its address on the others."""
+    """Start the time server on the first node of a Slurm job; return its address on other nodes."""
     nodes, node = environment.get("SLURM_NNODES", "1"), environment.get("SLURM_NODEID")
     host, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if nodes == "1" or node is None or not host or not port:
@@ -49,6 +49,6 @@ def find_time_server(environment: Mapping[str, str] = os.environ) -> Address | N
     if node != "0":
         return host, int(port)
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    server.bind(("", int(port)))  # UDP; the ranks' rendezvous uses the TCP port of this number.
+    server.bind(("", int(port)))  # This is UDP: the ranks' rendezvous uses the TCP port only.
     threading.Thread(target=serve_time, args=(server,), daemon=True).start()
     return None

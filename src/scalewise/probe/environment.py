@@ -1,4 +1,4 @@
-"""Record what a run ran on: host, processor, versions, commit, variables; and its peak memory."""
+"""Record a run's host, processor, versions, commit and variables, and a process's peak memory."""
 
 import os
 import re
@@ -20,7 +20,7 @@ PREFIXES = (
 
 
 def write_environment(folder: Path, framework: Mapping[str, Any]) -> dict[str, Any]:
-    """Write and return the facts needed to compare two runs, including the framework's."""
+    """Write and return the facts needed to compare two runs; ``framework`` holds those it adds."""
     system = os.uname()
     values = {
         "host": system.nodename,
@@ -68,7 +68,7 @@ def _git_commit() -> str | None:
 
 
 def major_minor(version: str) -> tuple[int, ...]:
-    """Return major and minor version; empty, so less than any other, if there is no number.
+    """Return major and minor version; without a number, an empty tuple, which sorts first.
 
     >>> major_minor("2.13.0+cpu"), major_minor("0.7rc1"), major_minor("unknown")
     ((2, 13), (0, 7), ())

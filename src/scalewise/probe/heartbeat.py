@@ -1,7 +1,7 @@
-"""A thread beside the training that flushes each second, and detects stalls and SIGTERM.
+"""A thread beside the training that writes steps each second, and detects stalls and SIGTERM.
 
-Python runs no signal handler while the training thread blocks inside a collective. But it writes
-the signal's number to a wakeup file descriptor, which this thread reads. SIGUSR1 prints all stacks.
+Python runs no signal handler while the training thread blocks inside a collective, but it still
+writes the signal's number to a file descriptor, which this thread reads. SIGUSR1 prints all stacks.
 """
 
 import faulthandler
@@ -16,11 +16,11 @@ from scalewise.errors import RecordError
 from scalewise.probe import Probe
 
 STALL_SECONDS = 10.0
-"""Time without a step or a new span after which a rank records where it is."""
+"""After so long without progress (a step, span or tick), a rank records what it is doing."""
 
 
 class Heartbeat:
-    """Flushes a probe until closed; ends a rank without progress for ``patience`` seconds."""
+    """Flushes a probe until closed; exits the rank after ``patience`` seconds without progress."""
 
     def __init__(self, probe: Probe, patience: float = math.inf) -> None:
         self._probe = probe
@@ -29,7 +29,7 @@ class Heartbeat:
         """Process id of torchrun's agent, the parent of this rank; 0 without torchrun."""
         self._read, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        # This handler keeps the process alive until the thread has recorded the signal.
+        # This empty handler keeps SIGTERM from ending the process before the thread records it.
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -44,13 +44,13 @@ class Heartbeat:
         self._thread.join()
 
     def _loop(self) -> None:
-        progress, since, noted_after = (0, 0), time.monotonic(), STALL_SECONDS
+        progress, since, next_note = (0, 0), time.monotonic(), STALL_SECONDS
         while True:
             ready, _, _ = select.select([self._read], [], [], 1.0)
             signals = os.read(self._read, 64) if ready else b""
             if signal.SIGTERM in signals:
                 self._exit("ended by SIGTERM", kind="terminated")
-            if signals:  # The zero that ``close`` writes.
+            if signals:  # ``close`` wrote a zero.
                 return
             if self._agent and os.getppid() != self._agent:
                 self._exit(f"torchrun's agent (process {self._agent}) is gone", kind="orphaned")
@@ -58,9 +58,9 @@ class Heartbeat:
                 self._probe.flush(time.thread_time)
                 latest = self._probe.steps_done, self._probe.ticks
                 if latest != progress:
-                    progress, since, noted_after = latest, time.monotonic(), STALL_SECONDS
-                elif time.monotonic() - since >= noted_after:
-                    noted_after *= 2
+                    progress, since, next_note = latest, time.monotonic(), STALL_SECONDS
+                elif time.monotonic() - since >= next_note:
+                    next_note *= 2
                     self._note_stall(time.monotonic() - since)
                 seconds = time.monotonic() - since
                 if seconds >= self._patience:  # Other ranks would wait for this one forever.
@@ -69,7 +69,7 @@ class Heartbeat:
                     reason = f"no progress for {seconds:.0f} s (stacks are in the log)"
                     self._exit(reason, kind="stalled", code=1)
             except RecordError:
-                return  # The training thread gets the same error at its next line.
+                return  # The training thread gets the same error when it writes its next line.
 
     def _note_stall(self, seconds: float) -> None:
         probe = self._probe

@@ -1,8 +1,8 @@
-"""Sample once a second how busy this machine is; one process per node, beside the run.
+"""Sample once a second how busy this machine is, in one process per node beside the run.
 
-``python -m scalewise.probe.node_sampler FOLDER PID`` appends to ``FOLDER/node-<host>.jsonl`` until
-process PID or all of the run's processes on this node have ended, or until SIGTERM. On any error it
-exits silently; the run continues. A quantity that the machine does not report is null.
+``python -m scalewise.probe.node_sampler FOLDER PID`` appends to ``FOLDER/node-<host>.jsonl``. It
+ends when process PID has ended, or all processes of the run on this node, or at SIGTERM. On any
+error it exits silently; the run continues. A quantity that the machine does not report is null.
 """
 
 import ctypes
@@ -24,9 +24,9 @@ SAMPLE_SECONDS = 1.0
 SEARCH_SECONDS = 10.0
 """Time between two searches for new processes, once the ranks have started."""
 SAMPLE_TIMEOUT_SECONDS = 60
-"""Time limit of one sample: if a driver hangs longer, the sampler ends, and the run continues."""
+"""If one sample takes longer, because a driver hangs, the sampler ends and the run continues."""
 MIN_TICKS_PER_CORE = 10
-"""Clock ticks (of CPU time) that must have passed before a busy share is computed."""
+"""Ticks of CPU time per core that must have passed before a busy share is computed."""
 POWERCAP = Path("/sys/class/powercap")
 ROOT_PID_NAMESPACE = 0xEFFFFFFC
 """Linux's PROC_PID_INIT_INO: the process namespace of the machine, not of a container."""
@@ -38,11 +38,11 @@ def node_file(folder: Path, host: str) -> Path:
 
 
 def sample_until_end(folder: Path, pid: int) -> None:
-    """Append samples until process ``pid`` ends or SIGTERM arrives.
+    """Append samples until the run ends or SIGTERM arrives.
 
-    The last sample is taken after that, so that the energy counters cover the run.
+    The last sample is taken after the run's end, so that the energy counters cover the whole run.
     """
-    signal.alarm(SAMPLE_TIMEOUT_SECONDS)  # Ends this process, unless each sample sets it again.
+    signal.alarm(SAMPLE_TIMEOUT_SECONDS)  # Ends this process unless a sample renews the alarm.
     end = EndOfRun(pid)
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
     processes, processor = RunProcesses(folder), Processor()
@@ -95,9 +95,9 @@ class EndOfRun:
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.set_wakeup_fd(wake)
         self._readable_at_end = [read]
-        # An open file keeps referring to this process even if its id is reused.
+        # The open file refers to this process even after another process got the same id.
         self._status = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        with suppress(OSError, AttributeError):  # Missing in Linux before 5.3 and in some Pythons.
+        with suppress(OSError, AttributeError):  # Linux before 5.3 and some Pythons lack pidfds.
             self._readable_at_end.append(os.pidfd_open(pid))
 
     def wait(self, seconds: float) -> bool:
@@ -117,19 +117,19 @@ def _stat_fields(text: bytes) -> list[bytes]:
 
 
 class RunProcesses:
-    """The run's own processes, except the sampler: those with its folder in SCALEWISE_RUN.
+    """The run's processes on this node: SCALEWISE_RUN holds the run's folder. The sampler is none.
 
-    Each process is classified once: reading all of them repeatedly would be the largest cost.
+    The environment of each process is read only once, because reading is the largest cost.
     """
 
     def __init__(self, folder: Path) -> None:
         self._tag = b"SCALEWISE_RUN=" + os.fsencode(folder)
-        self._is_own: dict[int, bool | None] = {os.getpid(): False}
+        self._is_own: dict[int, bool | None] = {os.getpid(): False}  # None while undecided.
         self._files: dict[int, int] = {}  # Open ``stat`` files of the run's processes, by pid.
         self._any_found = False
         self._search_interval = SAMPLE_SECONDS / 2
         self._next_search = 0.0
-        self.searched = False  # Since the last sample.
+        self.searched = False  # Whether ``search`` searched when it was last called.
 
     @property
     def all_ended(self) -> bool:
@@ -150,12 +150,12 @@ class RunProcesses:
             self.contains(pid)
 
     def contains(self, pid: int) -> bool:
-        """Return whether this process belongs to the run; another user's never does."""
+        """Return whether this process belongs to the run; False for another user's process."""
         if self._is_own.get(pid) is None:
             environment = b""
             with suppress(OSError):
                 environment = Path(f"/proc/{pid}/environ").read_bytes()
-            # A starting process has no environment yet; a kernel thread never has one.
+            # A starting process has no environment yet, so read again; a kernel thread has none.
             undecided = not environment and pid not in self._is_own
             self._is_own[pid] = None if undecided else self._tag in environment.split(b"\0")
             if self._is_own[pid]:
@@ -191,22 +191,21 @@ class Processor:
     def shares(self, own: Mapping[int, int]) -> tuple[float | None, float | None]:
         """Return the busy share of all cores since the last sample, and the run's own share.
 
-        ``own`` holds the ticks of the run's processes. None, None if too few ticks have passed.
+        ``own`` maps the run's processes to their ticks. None, None if too few ticks have passed.
         """
         busy_ticks, total_ticks = now = busy_and_total(os.pread(self._file, 512, 0))
         before, self._last_busy_and_total = self._last_busy_and_total, now
-        last = self._last_own
-        own_ticks = sum(max(ticks - last.get(pid, ticks), 0) for pid, ticks in own.items())
-        self._last_own = own
+        last_own, self._last_own = self._last_own, own
+        own_ticks = sum(max(ticks - last_own.get(pid, ticks), 0) for pid, ticks in own.items())
         passed = total_ticks - before[1] if before else 0
         if not before or passed < MIN_TICKS_PER_CORE * (os.cpu_count() or 1):
             return None, None
-        # The iowait counter may decrease for a moment, so that busy ticks seem to decrease.
+        # Linux's iowait counter is inexact, so the busy ticks may seem to decrease.
         busy = min(max(busy_ticks - before[0], 0) / passed, 1.0)
         return round(busy, 4), round(min(own_ticks / passed, 1.0), 4)
 
     def energy(self) -> float | None:
-        """Return the joules of all packages since the sampler started; None if unreadable."""
+        """Return the joules of all processors since the sampler started; None if unreadable."""
         if not self._packages:
             return None
         for index, package in enumerate(self._packages):
@@ -222,7 +221,8 @@ class Processor:
 def busy_and_total(text: bytes) -> tuple[int, int]:
     """Return busy and total ticks of all cores, from the first line of ``/proc/stat``.
 
-    Waiting for a disk is idle, stolen time busy; guest columns are already part of user time.
+    Waiting for a disk counts as idle, and time taken by the hypervisor as busy. The last columns
+    (guests) are ignored, because user time includes them.
 
     >>> busy_and_total(b"cpu  50 1 20 900 9 0 5 15 40 0")
     (91, 1000)
@@ -241,9 +241,9 @@ def counter_increase(before: int, now: int, top: int | None) -> int:
 
 
 def cpu_packages(folder: Path) -> list[Path]:
-    """Return the RAPL energy counters of whole processors.
+    """Return the folders of the RAPL energy counters of whole processors.
 
-    Their parts (``intel-rapl:0:0``) and the platform (``psys``) would count joules twice.
+    Counters of their parts (``intel-rapl:0:0``) and of the platform (``psys``) overlap with these.
     """
     with suppress(OSError):
         names = sorted(folder.glob("intel-rapl:*/name"))
@@ -254,7 +254,7 @@ def cpu_packages(folder: Path) -> list[Path]:
 def _read_counter(path: Path) -> int | None:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # Most systems let only root read it.
+    except (OSError, ValueError):  # Most systems let only root read the counters.
         return None
 
 
@@ -290,7 +290,7 @@ def visible_devices(library: Any, environment: Mapping[str, str]) -> list["Devic
 def visible_indices(visible: str, uuids: Sequence[str]) -> list[int]:
     """Return the indices of the devices in CUDA_VISIBLE_DEVICES, named by number or UUID prefix.
 
-    Numbers follow the order of the bus, as CUDA's do if all devices are of one kind.
+    Numbers follow the order on the bus. CUDA numbers devices so only if all are of one model.
 
     >>> visible_indices("1,GPU-a,-1,0", ["GPU-ab", "GPU-cd"])
     [1, 0]
@@ -314,7 +314,7 @@ class Device:
         self.index = index
         self._library = library
         self._handle = ctypes.c_void_p()
-        self._processes: tuple[int | None, int | None] = None, None
+        self._own_and_foreign_counts: tuple[int | None, int | None] = None, None
         self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle), leading=())
         self.uuid = self._read_text("nvmlDeviceGetUUID")
 
@@ -336,26 +336,26 @@ class Device:
         busy_percent, _ = self._read_numbers("nvmlDeviceGetUtilizationRates", ctypes.c_uint, 2)
         energy = self._read_number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
         if processes.searched:
-            self._processes = self._own_and_foreign(processes)
+            self._own_and_foreign_counts = self._own_and_foreign(processes)
         return {
             "index": self.index,
             "utilisation": None if busy_percent is None else busy_percent / 100,
             "memory": used,
             "power": _from_thousandths(self._read_number("nvmlDeviceGetPowerUsage")),
-            # The clock of the multiprocessors is number 1, the sensor of the GPU number 0.
+            # NVML's clock 1 is that of the multiprocessors; its sensor 0 is that of the GPU.
             "clock": self._read_number("nvmlDeviceGetClockInfo", 1),
             "temperature": self._read_number("nvmlDeviceGetTemperature", 0),
             "energy": _from_thousandths(energy),
-            "own": self._processes[0],
-            "foreign": self._processes[1],
+            "own": self._own_and_foreign_counts[0],
+            "foreign": self._own_and_foreign_counts[1],
         }
 
     def _own_and_foreign(self, processes: RunProcesses) -> tuple[int | None, int | None]:
         """Return how many processes of the run use this device, and how many others.
 
-        None, None if a process is not visible in this container: it may be the run's own.
+        None, None if a process is hidden from this container, because it may be the run's own.
         """
-        # The layout of _v3 differs between drivers; that of _v2 never changed.
+        # ``_v3`` is not used, because its layout differs between drivers.
         for version, fields in (("_v2", 6), ("", 4)):
             count = ctypes.c_uint(128)
             rows = (ctypes.c_uint * fields * count.value)()
@@ -386,7 +386,7 @@ class Device:
         return buffer.value.decode(errors="replace") if succeeded else None
 
     def _call(self, name: str, *args: Any, leading: Sequence[Any] | None = None) -> bool:
-        """Call an NVML function, by default on this device's handle; return if it succeeded."""
+        """Return whether an NVML call succeeded; ``leading`` replaces the device's handle."""
         function = getattr(self._library, name, None)
         leading = (self._handle,) if leading is None else leading
         return function is not None and function(*leading, *args) == 0
@@ -397,7 +397,7 @@ def _from_thousandths(number: int | None) -> float | None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether this process exists; ``/proc`` may hide those of other users."""
+    """Return whether this process exists, even if ``/proc`` hides other users' processes."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,6 +1,7 @@
 """Find out which rank this process is, from the environment variables of its launcher.
 
-Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK, so other launchers' values are copied.
+Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK, so ``set_torchrun_variables`` sets these
+from the variables of other launchers.
 """
 
 import os
@@ -13,7 +14,7 @@ from scalewise.spec import RunSpec
 
 FIRST_PORT = 20_000
 PORT_COUNT = 20_000
-"""Ports for the ranks' rendezvous: so many that two jobs on a node rarely get the same one."""
+"""Ports for the ranks' rendezvous. With so many, two jobs on a node rarely get the same port."""
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "mpirun (Open MPI)": (
@@ -22,17 +23,17 @@ LAUNCHERS = {
     ),
     "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
     "mpirun (Hydra)": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    # A batch script has SLURM_PROCID and SLURM_NTASKS too but is no rank: only a job step is.
+    # SLURM_NTASKS would not do: a batch script has it too, and SLURM_PROCID, but is no rank.
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }  # fmt: skip
-"""Each launcher's variables for rank, world size, local rank, and processes on the node. The first
-launcher whose variables are set counts: under mpirun in a Slurm job srun's are set too.
+"""Each launcher's variables for rank, world size, local rank, and processes on the node. The order
+matters: mpirun in a Slurm job sets its own variables beside those of srun, and comes first.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """One process of a job."""
+    """Which rank a process is, and which launcher says so."""
 
     rank: int
     world: int
@@ -63,7 +64,7 @@ def rank_and_world(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
 
 
 def required_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
-    """Return the rank of this process; refuse if another number of ranks was started."""
+    """Return the rank of this process; raise if the launcher started another number of ranks."""
     identity = find_rank(env)
     if identity is None or identity.world != spec.ranks:
         started = f"{identity.launcher} started {identity.world}" if identity else "none started"
@@ -90,14 +91,13 @@ def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None
 
 
 def _rank_0_host(env: Mapping[str, str], identity: RankIdentity) -> str:
-    """Return the host of rank 0."""
-    # Under mpirun the job step is mpirun's own, which may begin on another node.
-    for nodes in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
-        if nodes in env and (identity.launcher == "srun" or nodes == "SLURM_JOB_NODELIST"):
-            return first_host(env[nodes])
-    processes = next(names[3] for names in LAUNCHERS.values() if names[0] in env)
-    if identity.world == 1 or env.get(processes) == str(identity.world):
-        return "localhost"
+    # Under mpirun, SLURM_STEP_NODELIST is of mpirun's own job step, which may lack rank 0's node.
+    for variable in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
+        if variable in env and (identity.launcher == "srun" or variable == "SLURM_JOB_NODELIST"):
+            return first_host(env[variable])
+    node_processes = next(names[3] for names in LAUNCHERS.values() if names[0] in env)
+    if identity.world == 1 or env.get(node_processes) == str(identity.world):
+        return "localhost"  # All ranks are on one node.
     raise SpecError(
         f"{identity.launcher} says rank {identity.rank} of {identity.world}, "
         "but not on which host rank 0 is",

@@ -1,8 +1,8 @@
 """Record the steps of a user's program from inside its process, without disturbing it.
 
-A ``Watcher`` opens its rank's file at the first step: torchrun's agent, loader workers and compiler
-workers import the same modules but never train. It handles no signal and starts no thread; if the
-process is killed, at most the last second is lost. On an error it prints a line and stops watching.
+A ``Watcher`` opens its rank's file only at the first step, because torchrun's agent, loader workers
+and compiler workers import the same modules but never train. It handles no signal and starts no
+thread; if the process is killed, the last second may be lost. An error ends only the watching.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from scalewise.spec import RunSpec
 
 FLUSH_SECONDS = 1.0
 UNBUFFERED_STEPS = 10
-"""Steps at the beginning that are written one by one."""
+"""So many first steps are each written immediately."""
 STOP_WAIT_SECONDS = 10.0
 """How long a rank waits for the others before it stops the program."""
 
@@ -57,7 +57,7 @@ class Watcher:
         """Start of the first and end of the last step reported by ``probe.step``."""
         self.steps = 0
         self.devices: int | None = None
-        """The number of devices of all ranks, if known; a rank may use several."""
+        """The number of devices that all ranks use together, if known; a rank may use several."""
         self.too_few_ranks = False
         """Whether fewer ranks or devices train than the run requested."""
         self.done = False
@@ -72,7 +72,7 @@ class Watcher:
         self._early_notes: list[dict[str, Any]] = []
         """Lines from before the first step."""
         self.end_facts: list[Callable[[], dict[str, Any]]] = []
-        """Functions that return further facts when the program ends."""
+        """Functions that are called when the program ends, and return further facts."""
         self._last_flush = time.monotonic()
         self.wall_offset = time.time() - time.perf_counter()
         """Wall-clock time minus host clock."""
@@ -87,7 +87,7 @@ class Watcher:
         self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
         self._stop_after = self.spec.stop_after or 0
         self._is_main_process = multiprocessing.parent_process() is None
-        # A forked child is not this rank.
+        # A forked child is not this rank, so it must record nothing.
         os.register_at_fork(after_in_child=partial(self.set_enabled, enabled=False))
         atexit.register(self._close_at_exit)
 
@@ -103,13 +103,13 @@ class Watcher:
             self._probe.note(**values)
 
     def span(self, name: str, start: float, end: float, **facts: Any) -> None:
-        """Record a part of the job's life; times are moments of the host's clock."""
+        """Record a part of the job's time, from ``start`` to ``end`` of the host's clock."""
         if name == "train":
-            self.explicit_span = None  # The hooks recorded training, and they know the pauses.
+            self.explicit_span = None  # This span replaces it, because hooks know the pauses too.
         self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
 
     def record_build(self, moment: float) -> None:
-        """Record the time until the first step (``moment``) as ``build``, without rendezvous."""
+        """Record the time until the first step, at ``moment``, as ``build``, except rendezvous."""
         start = self._build_start
         for begin, end in [*sorted(self._rendezvous), (moment, moment)]:
             if begin > start:
@@ -122,7 +122,7 @@ class Watcher:
         self._rendezvous.append((start, end))
 
     def add_steps(self, rows: list[Row]) -> None:
-        """Record steps; the first ones open the rank file."""
+        """Record steps; the first call opens the rank file."""
         if self.spec.samples_per_step:
             rows = [(self.spec.samples_per_step, *row[1:]) for row in rows]
         probe = self._probe
@@ -146,7 +146,7 @@ class Watcher:
 
     @property
     def next_urgent_step(self) -> int:
-        """The next step that must be recorded at once, without buffering."""
+        """The next step that must be recorded immediately, without buffering its events."""
         if self.steps < UNBUFFERED_STEPS:
             return self.steps + 1
         return self._stop_after or sys.maxsize
@@ -179,9 +179,9 @@ class Watcher:
         raise SystemExit(0)
 
     def _is_first(self, rank: int) -> bool:
-        """Return whether no other process has begun to train as this rank."""
+        """Return whether no other process of this attempt has begun to train as this rank."""
         if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-            return True  # The other process failed, and torchrun restarted the rank.
+            return True  # An earlier process of this rank failed, and torchrun started this one.
         lines = read_tail(self.folder, rank, self._attempt).lines
         return not lines or lines[-1].get("pid", self._pid) == self._pid
 
@@ -209,10 +209,10 @@ class Watcher:
             arguments=sys.argv,
             launched=self.launched,
         )
-        # A requeued job has several attempts; SCALEWISE_FIRST is the number of its first one. The
-        # span EARLIER is the time from the first launch to this one.
-        first = int(os.environ.get("SCALEWISE_FIRST", self._attempt))
-        self._first_launched = min(self.launched, first_launch(self.folder, rank, first))
+        # A requeued job has several attempts; SCALEWISE_FIRST is the number of its first attempt.
+        # The span EARLIER is the time from the first attempt's launch to this attempt's launch.
+        first_attempt = int(os.environ.get("SCALEWISE_FIRST", self._attempt))
+        self._first_launched = min(self.launched, first_launch(self.folder, rank, first_attempt))
         if self._first_launched < self.launched:
             self._probe.note(span=EARLIER, start=self._first_launched, end=self.launched)
         for values in self._early_notes:
@@ -220,7 +220,7 @@ class Watcher:
         return self._probe
 
     def _requested_count(self) -> int:
-        """Return the requested number of devices; of ranks, if the devices are not known."""
+        """Return the requested number of devices, or of ranks if ``devices`` is unknown."""
         return self.spec.topology.world if self.devices else self.spec.ranks
 
     def _close_at_exit(self) -> None:
@@ -229,10 +229,10 @@ class Watcher:
             return
         self._closed = True
         if self._probe is None and not (self._is_main_process and "RANK" in os.environ):
-            return  # A process that does not train: an agent, a loader, a compiler.
+            return  # This process does not train: it is an agent, a loader or a compiler.
         try:
             if self._probe is None and rank_file(self.folder, self.rank_and_world()[0]).exists():
-                return  # The child processes are the ranks.
+                return  # A child process was this rank.
             self._write_end(self._probe or self._open_file())
         except Exception as problem:
             print(f"scalewise: the end was not recorded: {problem!r}", file=sys.stderr)

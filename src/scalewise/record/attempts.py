@@ -1,4 +1,4 @@
-"""Count the device-hours of every attempt at a run: paid from launch to end, even if it failed."""
+"""Count the device-hours of every attempt at a run, from its launch to its end or failure."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,9 +13,9 @@ from scalewise.record.study_files import finished, read_json
 from scalewise.record.write import rank_file
 
 ALLOCATION_LOG = "allocation.jsonl"
-"""File in the study's folder: a line for each run of an allocation that was shared by several."""
+"""File in the study's folder with a line for each run in an allocation that several runs share."""
 ALLOCATION_LINE = '{"job":"%s","run":"%s","devices":%s,"of":%s,"began":%s,"ended":%s}'
-"""What the job writes when a run has ended or failed; printf fills it in."""
+"""The printf format of this line, which the job's script writes when a run has ended or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Attempt:
     started: float
     ended: float
     succeeded: bool
-    """Whether the run was measured in it; of other attempts only checkpoints are useful."""
+    """Whether this attempt measured the run; other attempts left at most checkpoints."""
 
     @property
     def device_hours(self) -> float:
@@ -35,12 +35,12 @@ class Attempt:
 
 
 def attempts(home: Path) -> tuple[Attempt, ...]:
-    """Return the ended attempts at a run with a launch time; none if its folder is damaged."""
+    """Return a run's ended attempts whose launch time is known; none if its folder is damaged."""
     try:
         by_number = _read_attempts(home)
     except (RecordError, KeyError, TypeError, ValueError):
         return ()
-    # Several attempts may have one launch time: the last of them includes the others' time.
+    # If several attempts have the same launch time, the last attempt includes the others' time.
     by_launch = {by_number[number].started: by_number[number] for number in sorted(by_number)}
     return tuple(sorted(by_launch.values(), key=lambda attempt: attempt.number))
 
@@ -72,7 +72,7 @@ def _read_attempts(home: Path) -> dict[int, Attempt]:
 
 
 def _times_from_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
-    """Yield number, begin and end of these attempts, from the lines of rank 0."""
+    """Yield number, begin and end of the attempts ``numbers``, from the lines of rank 0."""
     began: dict[int, float] = {}
     reached: dict[int, float] = {}  # The latest time of each attempt.
     for line in read_lines(rank_file(home, 0)):
@@ -94,7 +94,7 @@ def _times_from_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, floa
 
 @dataclass(frozen=True, slots=True)
 class AllocationShare:
-    """One run's time in an allocation, in which all devices of the allocation were paid for."""
+    """One run in a shared allocation, all devices of which are paid for while the run uses some."""
 
     job: str
     run: str
@@ -105,12 +105,12 @@ class AllocationShare:
 
     @property
     def bought(self) -> float:
-        """Device-hours of the allocation."""
+        """Device-hours of all devices of the allocation during this run."""
         return self.allocation_devices * (self.ended - self.began) / 3600
 
     @property
     def idle(self) -> float:
-        """Device-hours of the devices that this run did not use."""
+        """Device-hours of the allocation's devices that this run did not use."""
         return (self.allocation_devices - self.devices) * (self.ended - self.began) / 3600
 
 
@@ -124,7 +124,7 @@ def allocation_shares(folder: Path) -> tuple[AllocationShare, ...]:
 
 
 def bought(folder: Path) -> float:
-    """Return the device-hours paid for a study: also for failed and outdated runs, and idle."""
+    """Return a study's paid device-hours, including failed and outdated runs and idle devices."""
     paid = (
         attempt.device_hours
         for path in folder.glob("*/job.json")

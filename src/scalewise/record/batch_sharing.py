@@ -1,4 +1,4 @@
-"""Find out whether ranks that hold parts of one model share batches: a shared one counts once."""
+"""Find out whether ranks that hold parts of one model share batches, which must count only once."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ Part = tuple[int, int]
 
 
 def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
-    """Return each rank's part of its batches, from the facts of all ranks; (0, 1) if unclear.
+    """Return each rank's part of its batches; (0, 1), all of it, if not shared or unclear.
 
     >>> tensor_parallel = ProgramFacts(split=True, has_loader=True, batch_digests=["a", "b"])
     >>> parts([tensor_parallel, tensor_parallel])
@@ -37,7 +37,7 @@ def unclear(facts: Sequence[ProgramFacts]) -> bool:
     if len(facts) < 2 or not _is_model_split(facts):
         return False
     all_have_loader = all(rank_facts.has_loader for rank_facts in facts)
-    # The stages of a pipeline differ in shapes; a later one gets activations instead of samples.
+    # Pipeline stages have parameters of different shapes; later stages get activations, no samples.
     shapes = {rank_facts.weights and rank_facts.weights.shapes for rank_facts in facts}
     none_shared = all(part_count == 1 for _, part_count in parts(facts))
     is_pipeline = none_shared and len(shapes) > 1 and not all_have_loader
@@ -45,11 +45,11 @@ def unclear(facts: Sequence[ProgramFacts]) -> bool:
 
 
 def batches(facts: ProgramFacts) -> tuple[str, ...] | None:
-    """Return digests of a rank's first batches; None if they do not identify the batches."""
-    noted = facts.batch_digests or ()
-    digests = tuple(digest for digest in noted if digest)
-    # Without a loader, the same tensor in all steps may be no batch (positions, for example).
-    identified = len(digests) == len(noted) > 0 and (facts.has_loader or len(set(digests)) > 1)
+    """Return the digests of a rank's first batches; None if digests cannot identify batches."""
+    entries = facts.batch_digests or ()
+    digests = tuple(digest for digest in entries if digest)
+    # Without a loader, a tensor that is equal in all steps may be no batch, but positions say.
+    identified = len(digests) == len(entries) > 0 and (facts.has_loader or len(set(digests)) > 1)
     return digests if identified else None
 
 

@@ -36,7 +36,7 @@ DAMAGED_PREFIX = "damaged-"
 READ_BYTES = 1 << 20
 """Bytes that are read at a time for a checksum."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""The exceptions of reading a JSON file with unexpected content."""
+"""Exceptions that may occur when a JSON file has unexpected content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +47,19 @@ class Progress:
     """Optimizer steps done."""
     epoch: int
     place: int
-    """Steps done in this pass over the data."""
+    """Optimizer steps done in the current pass over the data."""
     global_batch: int
     layout: Mapping[str, Any]
-    """How the work was split over devices; only the same layout resumes bit by bit."""
+    """How the work was split over devices; only the same layout gives bitwise equal results."""
     workload: str
     options: Mapping[str, Any]
     optimizer: str = ""
     scaler: Mapping[str, float] | None = None  # The state of the gradient scaler, if any.
 
     def steps_done(self, spec: RunSpec, steps_per_epoch: int) -> tuple[int, int]:
-        """Return the steps that a run need not repeat, in total and in the current epoch.
+        """Return how many steps a resumed run skips, in total and in the current epoch.
 
-        With another global batch, the same samples are another number of steps.
+        If its global batch differs, the numbers are converted so that the samples are the same.
 
         >>> progress = Progress(step=25, epoch=2, place=5, global_batch=64, layout={},
         ...                     workload="mlp", options={})
@@ -113,8 +113,8 @@ def complete(folder: Path) -> list[Path]:
 
 
 def remove_old(folder: Path, keep: int, needed: Path | None = None) -> None:
-    """Remove unfinished checkpoints, and all but the newest ``keep`` and the ``needed`` one."""
-    # Sizes are not checked: a shared file system may show files of another node late.
+    """Keep the newest ``keep`` finished checkpoints and ``needed``; remove all others."""
+    # Sizes are not checked: a shared file system may show another node's files with a delay.
     finished = [path for path in written(folder) if not _lacks_checksums(path)]
     for path in folder.glob("step-*"):
         if step_of(path) is not None and path not in (*finished[-keep:], needed):
@@ -130,7 +130,7 @@ def set_aside(checkpoint: Path) -> None:
 
 
 def candidates(path: Path) -> list[Path]:
-    """Return the checkpoints in a run's folder, oldest first; ``path`` itself, if it is one."""
+    """Return the checkpoints in a run's folder, oldest first, or ``path`` if it is a checkpoint."""
     if is_checkpoint(path):
         return [path]
     checkpoints = written(path / FOLDER) or written(path)
@@ -143,7 +143,7 @@ def candidates(path: Path) -> list[Path]:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder is a checkpoint, or an incomplete one."""
+    """Return whether a folder is a checkpoint, complete or not."""
     return _was_written(folder) or (folder / STATE).exists()
 
 
@@ -159,7 +159,7 @@ def find(source: Path) -> Path:
 
 
 def all_damaged(damaged: Mapping[Path, str]) -> SpecError:
-    """Return the error for ``resume`` if every checkpoint is damaged; the newest comes first."""
+    """Return the error for ``resume`` if all checkpoints are damaged: problems, newest first."""
     path, problem = next(iter(damaged.items()))
     return SpecError(
         f"{path} is damaged: {problem}"
@@ -191,9 +191,9 @@ def checksum(path: Path, tick: Callable[[], None] = lambda: None) -> dict[str, A
 
 
 def write_checksums(checkpoint: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the checksums of the ranks' files, and of those that rank 0 writes."""
-    own = {name: checksum(checkpoint / name) for name in (STATE, METADATA)}
-    write_json(checkpoint / CHECKSUMS, {"files": {**files, **own}})
+    """Write the checksums of the ranks' parts (``files``), and of the other two files."""
+    common = {name: checksum(checkpoint / name) for name in (STATE, METADATA)}
+    write_json(checkpoint / CHECKSUMS, {"files": {**files, **common}})
 
 
 def size_damage(checkpoint: Path) -> str:
@@ -213,9 +213,9 @@ def size_damage(checkpoint: Path) -> str:
             if status.st_size != entry["bytes"]:
                 return f"{name} has {status.st_size:,} bytes, not {entry['bytes']:,}"
         if (checkpoint / STATE).exists():
-            step, written_at = step_of(checkpoint), read_progress(checkpoint).step
-            if step not in (None, written_at):
-                return f"{STATE} is of another step, {written_at}"
+            folder_step, state_step = step_of(checkpoint), read_progress(checkpoint).step
+            if folder_step not in (None, state_step):
+                return f"{STATE} is of another step, {state_step}"
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
     except (RecordError, *_MALFORMED):
@@ -224,7 +224,7 @@ def size_damage(checkpoint: Path) -> str:
 
 
 def resume_damage(checkpoint: Path) -> str:
-    """Return why no training can resume from a checkpoint (file contents are not compared)."""
+    """Return why training cannot resume from a checkpoint, without a check of file contents."""
     problem = size_damage(checkpoint)
     if problem or (checkpoint / STATE).exists():
         return problem
@@ -234,7 +234,7 @@ def resume_damage(checkpoint: Path) -> str:
 def content_damage(
     checkpoint: Path, rank: int = 0, ranks: int = 1, tick: Callable[[], None] = lambda: None
 ) -> str:
-    """Return which file of this rank's share has changed since it was written; empty if none."""
+    """Return which file has changed; empty if none. The ranks divide the files among themselves."""
     try:
         if not (checkpoint / CHECKSUMS).exists():
             return ""
@@ -262,7 +262,7 @@ def _unreadable(problem: OSError, checkpoint: Path) -> str:
 def _was_written(checkpoint: Path) -> bool:
     try:
         return (checkpoint / METADATA).exists() or (checkpoint / CHECKSUMS).exists()
-    except OSError:  # The folder may not be searched: it counts as a damaged checkpoint.
+    except OSError:  # The folder is not accessible: it counts as a damaged checkpoint.
         return True
 
 
@@ -274,7 +274,7 @@ def _lacks_checksums(checkpoint: Path) -> bool:
         values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
         return bool(values.get("checksums") == CHECKSUMS)
     except (OSError, *_MALFORMED):
-        return False  # Not written by scalewise, or by an early version.
+        return False  # The checkpoint was written by an early version, or not by scalewise.
 
 
 def write_progress(checkpoint: Path, progress: Progress) -> None:
@@ -294,7 +294,7 @@ def read_progress(checkpoint: Path) -> Progress:
 
 
 def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, Any]) -> None:
-    """Refuse to resume from the checkpoint of another workload, other options or optimizer."""
+    """Raise if a checkpoint was written with another workload, other options or optimizer."""
     progress = read_progress(checkpoint)
     if progress.optimizer not in ("", spec.optimizer):
         raise SpecError(

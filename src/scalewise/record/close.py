@@ -26,9 +26,9 @@ def close(  # noqa: PLR0913 - all that a launcher may know
 ) -> str:
     """Close the attempt; return an empty string if it succeeded, else why it failed.
 
-    ``ended``: when the launcher saw the last process end; None: the time that ranks recorded.
-    ``reason``: why the launcher ended the run. ``killed`` and ``exits``: signals and exit codes by
-    process id. ``launched``: the time of the launch, used if no rank recorded it.
+    ``ended`` is when the launcher saw the last process end; if None, times from the ranks' files
+    are used. ``reason`` is why the launcher ended the run. ``killed`` maps process ids to signals,
+    ``exits`` to exit codes. ``launched`` is used if no rank recorded the time of the launch.
     """
     ends = ProcessEnds(killed or {}, exits or {})
     tails = [read_tail(folder, rank, attempt) for rank in range(world)]
@@ -51,14 +51,14 @@ def close(  # noqa: PLR0913 - all that a launcher may know
 def _write_outcome(
     folder: Path, attempt: int, tails: Sequence[RankTail], ended: float | None, lost: set[int]
 ) -> None:
-    lines = [tail.end for tail in tails if tail.ended]
-    use_rank_times = ended is None or any(line.simulated for line in lines)
+    rank_ends = [tail.end for tail in tails if tail.ended]
+    use_rank_times = ended is None or any(end.simulated for end in rank_ends)
     write_json(
         folder / "outcome.json",
         {
             "attempt": attempt,
-            "started": min(line.launched or 0.0 for line in lines),
-            "ended": max(line.ended or 0.0 for line in lines) if use_rank_times else ended,
+            "started": min(end.launched or 0.0 for end in rank_ends),
+            "ended": max(end.ended or 0.0 for end in rank_ends) if use_rank_times else ended,
             "ranks": len(tails),
             **({"lost": sorted(lost)} if lost else {}),
         },
@@ -68,7 +68,7 @@ def _write_outcome(
 def _cause(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds, reason: str, fault: str
 ) -> Cause:
-    """Return why the attempt failed, with the end of the log if that may say more."""
+    """Return why the attempt failed; if no reason is known, with the last line of the log."""
     left_after = [tail.end.left_after_step for tail in tails]
     if tails and None not in left_after and not fault:
         fault = f"a stop was requested: it ended after step {left_after[0]} with a checkpoint"
@@ -85,25 +85,25 @@ def _cause(
 
 
 def closed(folder: Path, attempt: int) -> bool:
-    """Return whether this attempt is closed, or a later one succeeded."""
+    """Return whether this attempt is closed, or this or a later attempt succeeded."""
     if (folder / f"failure-{attempt}.json").exists():
         return True
     try:
         outcome = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    last = outcome.get("attempt") if isinstance(outcome, dict) else None
-    return isinstance(last, int) and last >= attempt
+    succeeded = outcome.get("attempt") if isinstance(outcome, dict) else None
+    return isinstance(succeeded, int) and succeeded >= attempt
 
 
 def rivals(folder: Path, attempt: int) -> Path:
-    """Return the folder in which a process notes that another one already trains as its rank."""
+    """Return the folder in which a process notes that another process trains as the same rank."""
     return folder / "rivals" / str(attempt)
 
 
 def _rival_fault(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
-    """Return what is wrong if several processes of a program trained as one rank; else empty."""
-    notes = rivals(folder, attempt)
+    """Return a sentence if several processes of a program trained as the same rank; else empty."""
+    notes = rivals(folder, attempt)  # Files named RANK-PID.
     names = sorted(path.name for path in notes.iterdir()) if notes.exists() else []
     if not names or any("failed" in tail.last for tail in tails):
         return ""

@@ -1,4 +1,4 @@
-"""Find out why an attempt failed: the rank that failed first, and one sentence."""
+"""Find out which rank of an attempt failed first, and describe why in one sentence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from scalewise.record.log import ranks_by_pid, signal_name, usual_reason
 from scalewise.record.rank_tail import RankTail
 
 LAST_STANDARD_SIGNAL = 31
-"""Signals beyond it are real-time ones, which no system sends by itself."""
+"""Signals with a higher number are real-time signals, which no system sends by itself."""
 NOT_DISTRIBUTED = "the program is not distributed: every process trains alone"
 
 
@@ -20,7 +20,7 @@ class Cause:
     tail: RankTail | None = None
     """The last lines of the rank that failed first; None if it is unknown."""
     names_reason: bool = True
-    """Whether the sentence gives the reason; if not, the last line of the log may help."""
+    """Whether the sentence gives the reason; if not, the log's last line is added to it."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class ProcessEnds:
     """Signals and exit codes of ended processes, as the launcher observed them."""
 
     signals: Mapping[int, str] = field(default_factory=dict)
-    """The signal that killed a process, by process id, in the order of observation."""
+    """By process id, in the order of observation: the signal that killed the process."""
     codes: Mapping[int, int] = field(default_factory=dict)
-    """Exit codes other than 0, by process id."""
+    """By process id: the exit code, if it was not 0."""
 
     def signal_of(self, tail: RankTail) -> str | None:
         """Return the signal that killed a rank, if one did."""
@@ -47,7 +47,7 @@ class ProcessEnds:
 
 
 def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> str:
-    """Return what is wrong with a user's program whose ranks all ended; empty if it is correct."""
+    """Return what is wrong with a user's program that ended without a failure; empty if nothing."""
     rank_ends = [tail.end for tail in tails if tail.ended and tail.end.watched]
     never_began = sum(not tail.lines for tail in tails)
     none_failed = len(rank_ends) + never_began == len(tails) and not (ends.codes or ends.signals)
@@ -71,7 +71,7 @@ def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> s
 
 
 def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
-    """Return the rank that failed first, and why; the first of these functions that finds one."""
+    """Return the rank that failed first, and why, from the first function that finds a cause."""
     return (
         _killed_before_first_line(folder, tails, ends)
         or _died_silently(tails, ends)
@@ -84,16 +84,16 @@ def _killed_before_first_line(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds
 ) -> Cause | None:
     """Return the rank that the first signal killed, if it had written no line."""
-    # Only the first signal counts: losing that process may kill the others.
+    # Only the first signal counts: the others may be consequences of that process's death.
     pid, name = next(iter(ends.signals.items()), (None, ""))
     if pid is None or any(tail.notes.pid == pid for tail in tails):
         return None
     raised = any(tail.failure_kind not in (None, "terminated") for tail in tails)
-    if raised and name in ("SIGTERM", "SIGABRT"):  # Often a consequence of a failed rank.
+    if raised and name in ("SIGTERM", "SIGABRT"):  # The signal may follow from a rank's failure.
         return None
-    silent = [tail for tail in tails if not tail.lines]
-    rank = ranks_by_pid(folder).get(pid, silent[0].rank if len(silent) == 1 else None)
-    tail = next((tail for tail in silent if tail.rank == rank), None)
+    lineless = [tail for tail in tails if not tail.lines]
+    rank = ranks_by_pid(folder).get(pid, lineless[0].rank if len(lineless) == 1 else None)
+    tail = next((tail for tail in lineless if tail.rank == rank), None)
     process = f"rank {tail.rank} (process {pid})" if tail else f"process {pid}"
     reason = usual_reason(name)
     return Cause(f"{process} was killed by {name} before it recorded anything{reason}", tail)
@@ -108,7 +108,7 @@ def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None
         silent = [tail for tail in silent if ends.signal_of(tail) not in (None, "SIGTERM")]
     if not silent:
         return None
-    # Losing one rank may kill the next: the first whose end was observed is the cause.
+    # A rank's death may kill other ranks, so the rank whose end was observed first is the cause.
     order = {pid: index for index, pid in enumerate(ends.signals)}
     first = min(silent, key=lambda tail: order.get(tail.notes.pid or 0, len(order)))
     signal, code = ends.signal_of(first), ends.code_of(first)
@@ -122,7 +122,7 @@ def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None
 
 
 def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
-    """Return the first of the ranks that recorded their own failure."""
+    """Return the rank to blame among those that recorded their own failure."""
     failed = [tail for tail in tails if tail.failure_kind]
     if any(not tail.lines for tail in tails):
         # Ranks that got SIGTERM are not the cause if another rank has not even begun.
@@ -131,7 +131,7 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
         return None
 
     def blame_order(tail: RankTail) -> tuple[bool, int, int, float]:
-        """Sort by time of failure; of stalled ranks the one behind first, terminated ones last."""
+        """Sort by time of failure; but stalled ranks by progress, and terminated ranks last."""
         stall = tail.notes.stall if tail.failure_kind == "stalled" else None
         behind = (stall.steps, stall.laps) if stall else (-1, -1)
         return tail.failure_kind == "terminated", *behind, tail.last["at"]
@@ -139,7 +139,7 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
     failed.sort(key=blame_order)
     first = failed[0]
     if first.failure_kind == "stalled" and first.notes.stall:
-        # A rank that hangs in its own code records a stall; a stopped process or node cannot.
+        # A terminated rank without a recorded stall was stopped, or its node was: it is the cause.
         terminated = (tail for tail in failed if tail.failure_kind == "terminated")
         if stopped := next((tail for tail in terminated if not tail.notes.stall), None):
             waited = f"the others waited {first.notes.stall.seconds:.0f} s"
@@ -153,20 +153,20 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
 
 def _never_began(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
     """Return the first rank without any line."""
-    silent = [tail for tail in tails if not tail.lines]
+    lineless = [tail for tail in tails if not tail.lines]
     code = f"a process ended with {_exit_code(ends.first_code)}" if ends.first_code else ""
     has_reason = bool(ends.signals)
-    if len(silent) == len(tails):
+    if len(lineless) == len(tails):
         sentence = f"no rank started: {code}" if code else "no rank started"
         return Cause(sentence, None, has_reason)
     terminated = next((tail for tail in tails if tail.failure_kind == "terminated"), None)
     also = f", and rank {terminated.rank} was {terminated.last['failed']}" if terminated else ""
-    sentence = f"rank {silent[0].rank} wrote nothing{also}{'; ' if code else ''}{code}"
-    return Cause(sentence, silent[0], has_reason)
+    sentence = f"rank {lineless[0].rank} wrote nothing{also}{'; ' if code else ''}{code}"
+    return Cause(sentence, lineless[0], has_reason)
 
 
 def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
-    """Return which rank of a program ended its loop early, so that the failed one waited for it."""
+    """Return which rank left its loop early, so that the failed rank waited for it; else empty."""
     for tail in tails:
         if not (tail.ended and tail.end.watched and failed.notes.steps):
             continue
@@ -179,7 +179,7 @@ def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
 
 
 def _exit_code(code: int) -> str:
-    """Return an exit code with the signal it stands for: a shell adds 128 to the signal's number.
+    """Return an exit code, with the signal if the code is a signal's number + 128, as in shells.
 
     >>> _exit_code(3), _exit_code(137)
     ('code 3', 'code 137: SIGKILL (often out of memory)')

@@ -1,4 +1,4 @@
-"""Read a run's log: the program's own lines, and how torchrun and Slurm say that it ended."""
+"""Read a run's log: the program's own lines, and what torchrun and Slurm report about its end."""
 
 import json
 import re
@@ -12,7 +12,7 @@ BEGINS = f"{OURS}attempt "
 """Prefix of the line that a job writes into its log when it begins an attempt."""
 _SRUN = re.compile(r"(srun|slurmstepd\S*): ")
 _SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )")
-"""An error of srun itself, not a line with a task's number: that reports how a process ended."""
+"""An error of srun itself. Lines with a task's number are excluded: they report a process's end."""
 _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
@@ -26,7 +26,7 @@ _RULE = re.compile(r"={20,}$")  # A horizontal line in torchrun's list of failur
 
 
 def all_lines(folder: Path) -> list[str]:
-    """Return the lines of the last attempt's log, without empty ones and our own."""
+    """Return the lines of the last attempt in the log, without empty lines and scalewise's own."""
     try:
         start = int(json.loads((folder / "job.json").read_text(encoding="utf-8")).get("log", 0))
     except (OSError, ValueError, AttributeError, TypeError):
@@ -44,7 +44,7 @@ def _read_text(log: Path, start: int) -> str:
 
 
 def own_lines(folder: Path) -> list[str]:
-    """Return the program's own lines, without those of torchrun."""
+    """Return the program's own lines of the log, without the lines of torchrun."""
     lines = all_lines(folder)
     own: list[str] = []
     start = 0
@@ -62,7 +62,7 @@ def own_lines(folder: Path) -> list[str]:
 
 
 def last_line(folder: Path) -> str:
-    """Return the line that explains most: the first error of srun, or the program's last line."""
+    """Return the most useful line of the log: srun's first error, or the program's last line."""
     if not (folder / "log.txt").exists():
         return "(there is no log)"
     lines = own_lines(folder) or all_lines(folder)
@@ -73,7 +73,7 @@ def last_line(folder: Path) -> str:
 
 
 def first_traceback(lines: Sequence[str], message: str = "") -> str:
-    """Return the first traceback; ``message`` is its error's, whose later lines are included."""
+    """Return the first traceback, with those of its next lines that continue ``message``."""
     start = next((i for i, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
     if start is None:
         return ""
@@ -95,11 +95,11 @@ def attempt_offset(log: Path, attempt: int) -> int:
 
 
 def read_process_ends(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and exit codes that torchrun reported, by process id, in their order."""
+    """Return two mappings from process ids, in torchrun's order: to signals, and to exit codes."""
     text = _read_text(log, start)
     failed_first = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
     signals = [(-int(code), int(pid)) for code, pid in failed_first if int(code) < 0]
-    # After a failure the agent ends its other processes, by SIGTERM and 30 s later by SIGKILL.
+    # After a failure, torchrun's agent sends the others SIGTERM, then SIGKILL: these are no causes.
     closed_by_agent = re.findall(r"Sending process (\d+) closing signal", text)
     for number, pid in re.findall(r"Signal (\d+) \(\S+\) received by PID (\d+)", text):
         sent_by_agent = failed_first and int(number) == signal.SIGTERM
@@ -151,7 +151,7 @@ def usual_reason(name: str) -> str:
 
 
 def cancel_reason(log: Path, start: int = 0) -> str:
-    """Return why Slurm ended the job or its step, if its daemons say so in the log; else empty."""
+    """Return why Slurm ended the job or its step, if Slurm wrote that into the log; else empty."""
     for scope, node, reason in _CANCELLED.findall(_read_text(log, start)):
         if scope == "JOB" or reason:  # Without a reason, a step was ended because its ranks ended.
             due = f" due to {reason.lower()}" if reason else ""
@@ -161,6 +161,6 @@ def cancel_reason(log: Path, start: int = 0) -> str:
 
 def _traceback_end(lines: Sequence[str], start: int) -> int:
     """Return the index after a traceback and the first line of its message."""
-    margin = len(lines[start]) - len(TRACEBACK)  # torchrun may put a rank before each line.
+    margin = len(lines[start]) - len(TRACEBACK)  # torchrun may prefix each line with a rank.
     unindented = (i for i in range(start + 1, len(lines)) if not lines[i][margin:].startswith(" "))
     return next(unindented, len(lines) - 1) + 1

@@ -1,4 +1,4 @@
-"""Read the samples of each node's load and power; unknown values are NaN in arrays, else None."""
+"""Read the samples of each node's load and power. Unknown values in arrays are NaN, others None."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,19 +27,19 @@ class DeviceRecord:
     power_limit: float | None
     """The highest power that the device may draw, in watts."""
     utilisation: Numbers
-    """The share of time, 0 to 1, in which any kernel ran on it."""
-    memory: Numbers
-    power: Numbers
+    """The share of time, 0 to 1, in which any kernel ran on the device."""
+    memory: Numbers  # Bytes in use.
+    power: Numbers  # Watts.
     clock: Numbers
-    """MHz of its multiprocessors."""
+    """MHz of the multiprocessors."""
     temperature: Numbers
     """Degrees Celsius."""
     energy: Numbers
-    """Joules, counted since its driver was loaded."""
+    """Joules, counted since the driver was loaded."""
     own: Numbers
-    """How many of the run's processes compute on it."""
+    """How many of the run's processes compute on the device."""
     foreign: Numbers
-    """How many other processes compute on it."""
+    """How many processes that are not the run's compute on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +57,16 @@ class NodeRecord:
     """The busy share of all cores since the previous sample."""
     own: Numbers
     """The share of all cores that the run's own processes used."""
-    memory: Numbers
+    memory: Numbers  # Bytes in use.
     energy: Numbers
     """Joules of the processors, counted since the sampler started."""
     spent: Numbers
     """Seconds of processor time that the sampler itself has used."""
     devices: tuple[DeviceRecord, ...]
     ahead: float | None = None
-    """Seconds by which its clock is ahead of the first node's, from the fastest reply."""
+    """Seconds by which this node's clock is ahead of the first node's, from the fastest reply."""
     within: float | None = None
-    """The error bound of ``ahead``, in seconds."""
+    """The largest possible error of ``ahead``, in seconds."""
 
 
 def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
@@ -81,7 +81,7 @@ def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
 
 
 def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
-    """Return the samples of each run's machines, by run folder; unreadable ones are left out."""
+    """Return the samples of each run's machines, by run folder; unreadable runs are left out."""
     nodes = {}
     for record in records:
         with suppress(RecordError):
@@ -90,12 +90,12 @@ def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, tuple[Nod
 
 
 def _read_node(path: Path, attempt: int) -> NodeRecord | None:
-    """Return one machine's record, or None if it has no line of this attempt."""
+    """Return one machine's record, or None if the file has no line of this attempt."""
     try:
         texts = path.read_bytes().splitlines()
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
-    first: Mapping[str, Any] | None = None
+    header: Mapping[str, Any] | None = None
     samples: list[Mapping[str, Any]] = []
     for line in parse_lines(texts):
         if line.get("attempt") != attempt:
@@ -103,21 +103,21 @@ def _read_node(path: Path, attempt: int) -> NodeRecord | None:
         if "schema" in line:
             if line["schema"] > SCHEMA:
                 raise newer_schema(path, line["schema"])
-            first, samples = line, []
-        # Skip samples after a clock was set back: windows of time need increasing times.
+            header, samples = line, []
+        # Skip samples after the clock was set back, because readers need increasing times.
         elif "at" in line and (not samples or line["at"] > samples[-1]["at"]):
             samples.append(line)
-    if first is None:
+    if header is None:
         return None
     offsets = [(row["within"], row["ahead"]) for row in samples if "within" in row]
     within, ahead = min(offsets, default=(None, None))
     return NodeRecord(
-        host=first["host"],
-        interval=first["interval"],
-        cores=first.get("cores"),
-        memory_total=first.get("memory"),
+        host=header["host"],
+        interval=header["interval"],
+        cores=header.get("cores"),
+        memory_total=header.get("memory"),
         **_columns(samples, "at", "cpu", "own", "memory", "energy", "spent"),
-        devices=tuple(_device(facts, samples) for facts in first.get("devices") or []),
+        devices=tuple(_device(facts, samples) for facts in header.get("devices") or []),
         ahead=ahead,
         within=within,
     )

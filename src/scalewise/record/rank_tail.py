@@ -52,17 +52,17 @@ class RankTail:
 
     @cached_property
     def end(self) -> RankEnd:
-        """The last line of a rank that ended, or that stopped early with a checkpoint."""
+        """The last line, of a rank that ended or stopped early with a checkpoint, as a RankEnd."""
         return from_json(RankEnd, self.last)
 
     @property
     def failure_kind(self) -> str | None:
-        """``error``, ``stalled``, ``terminated``, ``orphaned``; None if it recorded no failure."""
+        """``error``, ``stalled``, ``terminated`` or ``orphaned``; None if not recorded."""
         return self.last.get("kind") if "failed" in self.last else None
 
     @property
     def position(self) -> str:
-        """Where the rank was: after which step, or in which span."""
+        """How far the rank came, as in "after step 3" or "in build, after 0 steps"."""
         if (stalled := self.last.get("stalled")) and stalled["span"]:
             return f"in {stalled['span']}, after {stalled['steps']} steps"
         if self.notes.steps:
@@ -80,7 +80,7 @@ def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
     else:
         path = rank_file(folder, rank)
         if path.exists() and path.stat().st_size > TAIL_BYTES:
-            # The first line of the attempt, before the tail, has the host and the process id.
+            # The attempt began before the tail; its first line has the host and the process id.
             prefix = f'{{"attempt":{attempt},'.encode()
             with path.open("rb") as file:
                 lines.append(json.loads(next(line for line in file if line.startswith(prefix))))
@@ -88,13 +88,13 @@ def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
 
 
 def newest_attempt(folder: Path, at_least: int) -> int:
-    """Return the last attempt in rank 0's file; a requeued job starts one by itself."""
+    """Return the last attempt in rank 0's file: Slurm starts attempts when it requeues a job."""
     newest = next((line["attempt"] for line in _newest_first(folder, 0)), at_least)
     return max(at_least, int(newest))
 
 
 def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
-    """Return when a (requeued) job was first launched; infinity if that is not recorded."""
+    """Return when the first attempt of a job was launched; infinity if that is not recorded."""
     lines = read_lines(rank_file(folder, rank), containing=b'"launched":')
     times = (line["launched"] for line in lines if line.get("attempt", 0) >= first_attempt)
     return float(next(times, math.inf))
@@ -119,7 +119,7 @@ def parse_lines(texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _newest_first(folder: Path, rank: int) -> Iterator[Mapping[str, Any]]:
-    """Yield the last lines of a rank's file."""
+    """Yield the last lines of a rank's file, the newest first."""
     try:
         with rank_file(folder, rank).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -29,16 +29,16 @@ class Span:
     end: float
     epoch: int = 0
     samples: int = 0
-    """Samples that this rank trained on in it."""
+    """Samples that this rank trained on during the span."""
     steps: int | None = None
-    """Optimizer steps in it, if they were counted."""
+    """Optimizer steps during the span, if they were counted."""
     checkpoint_step: int | None = None
-    """The step after which a checkpoint during training was written."""
+    """For a checkpoint during training, the step after which it was written."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """One rank's optimizer steps, as columns; of a long run only the steps with their own entry."""
+    """One rank's optimizer steps, as columns. Of a long run, the file has only some steps."""
 
     index: NDArray[np.int64]
     seconds: Numbers
@@ -67,7 +67,7 @@ class RankRecord:
     host: str
     spans: tuple[Span, ...]
     steps: Steps
-    """The steps to measure, without those in ``traced``."""
+    """The steps that count as measurements; those in ``traced`` are not among them."""
     lines: tuple[Mapping[str, Any], ...]
     """Every line of the attempt, without the values of single steps."""
     traced: Steps | None = None
@@ -95,7 +95,7 @@ class RunRecord:
     ended: float
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
-    attempt: int = 1  # The one that succeeded.
+    attempt: int = 1  # The number of the attempt that succeeded.
 
 
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:
@@ -127,13 +127,13 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
 
 
 def _with_own_samples(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
-    """Return a rank with only its part of the samples that several ranks have counted."""
+    """Return a rank's record in which samples shared by several ranks are divided among these."""
     index, part_count = part
     if part_count == 1:
         return rank
 
     def own(samples: Any) -> Any:
-        # The parts add up to ``samples``: the first ranks get one more if there is a remainder.
+        # If there is a remainder, the first ranks get one more, so that all samples are counted.
         return (samples + part_count - 1 - index) // part_count
 
     def with_own(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,11 +171,11 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
     for required in ("outline", "ended"):
         if not any(required in line for line in lines):
             raise RecordError(f"{path} is cut off: its line {required!r} is missing", hint=REPEAT)
-    expected = 0
+    next_step = 0
     for first, end in (line["steps"] for line in lines if "steps" in line):
-        if first != expected:
-            raise RecordError(f"{path} is damaged: step {expected} is missing", hint=REPEAT)
-        expected = end
+        if first != next_step:
+            raise RecordError(f"{path} is damaged: step {next_step} is missing", hint=REPEAT)
+        next_step = end
     spans = tuple(
         Span(
             line["span"], line["start"], line["end"], line.get("epoch", 0),
@@ -190,7 +190,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
 
 
 def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
-    """Remove single steps from ``lines``; return measured and traced ones as (smaller) arrays."""
+    """Move the values of single steps from ``lines`` to arrays: measured steps, traced steps."""
     parts = [(line.pop("index"), line.pop("each")) for line in lines if "each" in line]
     names = list(dict.fromkeys(name for _, columns in parts for name in columns))
 

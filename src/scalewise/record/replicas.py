@@ -14,13 +14,13 @@ NO_EXCHANGE = "no gradient was exchanged: every process trains alone"
 class Drift:
     """The difference of a rank's weights from rank 0's."""
 
-    step: int  # After which they were compared.
+    step: int  # The step after which the weights were compared.
     rank: int
-    share: float  # Relative to the weights' absolute values.
+    share: float  # The difference, relative to the sum of absolute values.
 
 
 def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
-    """Return the largest difference between replicas; None if equal or not comparable."""
+    """Return the rank whose weights differ most from rank 0's; None if equal or not comparable."""
     if len(facts) < 2 or any(rank.split for rank in facts):
         return None
     recorded = [rank.weights for rank in facts if rank.weights]
@@ -34,10 +34,10 @@ def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
     first = by_step[0][step]
     shares = []
     for samples in by_step:
-        parts = zip(first.sums, samples[step].sums, first.absolute_sums, strict=True)
-        shares.append(max((abs(a - b) / size for a, b, size in parts if size > 0), default=0.0))
+        rows = zip(first.sums, samples[step].sums, first.absolute_sums, strict=True)
+        shares.append(max((abs(a - b) / total for a, b, total in rows if total > 0), default=0.0))
     worst = max(range(len(shares)), key=lambda rank: shares[rank])
-    if not shares[worst] > ROUNDING:  # NaN compares as False: the weights cannot be compared.
+    if not shares[worst] > ROUNDING:  # Also if it is NaN: then weights cannot be compared.
         return None
     return Drift(step, worst, shares[worst])
 
@@ -49,5 +49,5 @@ def unsynchronised(facts: Sequence[ProgramFacts]) -> bool:
     batches = {tuple(rank.batch_digests or ()) for rank in facts}
     all_have_loader = len(facts) > 1 and all(rank.has_loader for rank in facts)
     same_batches = len(batches) == 1 and all(map(all, batches)) and () not in batches
-    # An exchange may be missed: so weights must differ, or all ranks must read the same samples.
+    # An exchange may be unobserved, so further evidence is needed: other weights or equal samples.
     return drift(facts) is not None or (all_have_loader and same_batches)

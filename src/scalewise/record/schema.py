@@ -8,12 +8,12 @@ Value = TypeVar("Value")
 
 
 def key(name: str, default: Any = None, *, kind: type | None = None) -> Any:
-    """Declare a field with the key ``name`` in the file; ``kind``: the dataclass of its value."""
+    """Declare a field whose key in the file is ``name``; ``kind`` is the dataclass of its value."""
     return field(default=default, metadata={"key": name, "kind": kind})
 
 
 def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
-    """Return a value of ``kind``; unknown keys are ignored, absent ones are None or the default.
+    """Return ``values`` as a ``kind``. Unknown keys are ignored; absent fields get their default.
 
     >>> from_json(Stall, {"seconds": 10.0, "span": "train", "steps": 3, "laps": 1, "new": 0})
     Stall(seconds=10.0, span='train', steps=3, laps=1)
@@ -29,7 +29,7 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
                 value = from_json(nested, value)
             arguments[item.name] = value
         elif item.default is MISSING and item.default_factory is MISSING:
-            arguments[item.name] = None
+            arguments[item.name] = None  # An absent field without a default.
     return kind(**arguments)
 
 
@@ -44,13 +44,13 @@ class Outline:
     samples: int | None
     """Training samples in the data set; None for a user's program."""
     seen: int
-    """Samples that this rank trains on per epoch; in total, if ``epochs`` is None."""
+    """Samples that this rank trains on per epoch, or in total if ``epochs`` is None."""
     together: int | None = None
-    """The sum of ``seen`` over ranks; None: ``seen`` is assumed to be equal on all ranks."""
+    """The sum of ``seen`` over ranks. If None, ``seen`` is assumed to be equal on all ranks."""
     unit: str = "samples"
     parameters: int | None = None
     flops: int | None = None
-    """Operations of one sample, forward and backward; counted by rank 0, if possible."""
+    """FLOP of forward and backward for one sample; rank 0 counts them, if possible."""
     uncounted: str = ""
     """Why rank 0 could not count ``flops``."""
     validation: int = 0
@@ -112,14 +112,14 @@ class GradientNoise:
 
 @dataclass(frozen=True, slots=True)
 class LoaderTiming:
-    """A program's data loader, and how fast it is alone."""
+    """A program's data loader, and how fast it loads without training beside it."""
 
     workers: int = 0
     batch: int | None = None
     batches: int = 0
     """How many batches were loaded for the measurement."""
     rate: float | None = None
-    """Samples per second of one rank's loader with no training beside it."""
+    """Samples per second of one rank's loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class LoadedBatch:
 
     bytes: int = 0
     pageable: bool = False
-    """Whether it is in host memory that is not pinned."""
+    """Whether the batch is in host memory that is not pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class SamplerEpochs:
 
     passes: int = key("count", default=0)
     orders: int = key("epochs", default=0)
-    """How many different epochs ``set_epoch`` named."""
+    """How many different values of ``set_epoch``, and so orders of the data, were used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class UnusedParameters:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """What was observed in a watched program beside its times; None: unknown."""
+    """What was observed in a user's program beside its times; None means unknown."""
 
     rank: int | None = None
     backend: str | None = None
@@ -191,11 +191,11 @@ class ProgramFacts:
     parameters: int = 0
     """Trained parameters that this rank holds."""
     dtype: str | None = None
-    """The type of the first of these parameters."""
+    """The data type of the first trained parameter."""
     data_parallel: bool = False
     sharded: bool = False
     split: bool = False
-    """Whether ranks compute parts of one model, and so read the same samples by design."""
+    """Whether each rank computes a part of the model, so that ranks must read equal samples."""
     sequence_first: bool = False
     """Whether the first dimension of the model's input may be a sequence, not the batch."""
     autocast: bool = False
@@ -203,7 +203,7 @@ class ProgramFacts:
     exchanged: bool | None = None
     """Whether gradients or weights were averaged over ranks."""
     batch_digests: Sequence[str | None] | None = key("samples")
-    """Of the first training batches; None for one that cannot show whether ranks share data."""
+    """Digests of the first batches; None for a batch that cannot show whether ranks share data."""
     has_loader: bool = key("loads", default=False)
     """Whether the batches came from a DataLoader."""
     adds_calls: bool = False
@@ -221,9 +221,9 @@ class ProgramFacts:
     weights: WeightSamples | None = key("weights", kind=WeightSamples)
     cores: int | None = None
     core_set: str | None = key("which_cores")
-    """A digest of the cores' numbers: ranks with the same one share them."""
+    """A digest of the numbers of the usable cores; ranks with equal digests share cores."""
     accelerator: str | None = None
-    """The device's UUID, or what identifies it on its host."""
+    """The device's UUID, or another text that identifies the device on its host."""
     capability: Sequence[int] | None = None
     """The device's compute capability: major and minor."""
     matmul_precision: str | None = key("matmul")
@@ -283,7 +283,7 @@ class RankNotes:
     starter: str | None = key("started")
     """The program that started the ranks: torchrun, srun, mpirun …"""
     compiled_graphs: Mapping[str, int] | None = key("compiled")
-    """How many graphs were ``found`` in the study's cache, and how many ``made``."""
+    """How many graphs were in the study's cache (``found``), and how many compiled (``made``)."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     watched: bool = key("guest", default=False)
     """Whether this is a rank of a user's program."""
@@ -293,7 +293,7 @@ class RankNotes:
     damaged: tuple[str, ...] = ()
     """A sentence for each damaged checkpoint that was skipped."""
     steps: tuple[int, int] | None = None
-    """The range of the steps written last: the first, and the one after the last."""
+    """The steps of the last line that has steps: the first, and the number after the last."""
     planned_steps: int | None = key("of")
     span: str | None = None
     """The span that ended last."""
@@ -340,7 +340,7 @@ class RankEnd:
     left_after_step: int | None = key("left")
     """The step after which the rank stopped with a checkpoint, because a stop was requested."""
     launched: float | None = None
-    """When the job was launched; if it was requeued, for the first time."""
+    """When the job was launched; for a requeued job, its first launch."""
     simulated: bool = False
     lost_ranks: tuple[int, ...] = key("lost", default=())
     """Ranks of an elastic run that failed while the others continued."""
@@ -379,7 +379,7 @@ class Failure:
     started: float | None
     """When the attempt was launched."""
     ended: float | None
-    """When its last process ended; if that was not observed, when it last wrote a file."""
+    """When the last process ended; if that was not observed, when a process last wrote a file."""
 
 
 Recurrence = Literal["once", "every epoch", "every step", "never"]
@@ -392,17 +392,17 @@ class SpanKind:
     name: str
     meaning: str
     color: str
-    """In plots of the complete time."""
+    """The color in plots of a job's time from launch to end."""
     recurs: Recurrence
-    """How often it comes in a longer job; ``never``: only a measured run has it."""
+    """How often the span occurs in a full run; ``never`` if only a measured run has it."""
     lost_to: str | None
-    """JSON key under which a receipt (bought, useful and lost device-hours) counts it as lost time,
-    for example ``looking`` for time that only the measurement needs. None for training.
+    """A receipt lists bought, useful and lost device-hours. It counts this span as lost under this
+    JSON key, such as ``looking`` for time that only the measurement needs. None for training.
     """
     precedence: int
-    """If spans of a watched program's ranks overlap, the one with the lowest number counts."""
+    """If spans overlap (in a user's program), the span with the lowest precedence counts."""
     pauses_training: bool = False
-    """Whether it lies between steps, so that its time belongs to no step."""
+    """Whether the span interrupts training, so that its time belongs to no step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +440,7 @@ SPANS = (
         "validate", "the model is validated", "#009E73", "every epoch", "validation", 2,
         pauses_training=True,
     ),
-    # ``checkpoint_every`` counts steps; a longer job of equal epochs has as many in each.
+    # ``checkpoint_every`` counts steps, but a full run with equal epochs has as many in each epoch.
     SpanKind(
         "checkpoint", "a checkpoint is written", "#D55E00", "every epoch", "checkpoints", 1,
         pauses_training=True,
@@ -484,7 +484,7 @@ _PRECEDENCE = {span.name: span.precedence for span in SPANS}
 
 
 def in_order_of_life(names: Iterable[str]) -> list[str]:
-    """Return names of spans in the order of a job's life; those of plugins after the others.
+    """Return span names in the order of a job's life; unknown names, of plugins, come later.
 
     >>> in_order_of_life(["unexplained", "warm-up", "train", "earlier"])
     ['earlier', 'train', 'warm-up', 'unexplained']
@@ -495,7 +495,7 @@ def in_order_of_life(names: Iterable[str]) -> list[str]:
 
 
 def by_precedence(names: Iterable[str]) -> list[str]:
-    """Return names of spans in the order in which they count where several overlap."""
+    """Return span names by precedence: where spans overlap, the first of them counts."""
     return sorted(dict.fromkeys(names), key=lambda name: _PRECEDENCE.get(name, len(SPANS)))
 
 

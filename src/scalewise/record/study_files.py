@@ -21,7 +21,7 @@ def newer_schema(path: Path, version: int) -> NewerSchema:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the values of a JSON file with a schema version; refuse a newer version."""
+    """Return the values of a JSON file; raise if its schema version is missing or too new."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -53,12 +53,12 @@ def read_study(folder: Path) -> StudySpec:
 
 
 def _only_known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return only the known keys: a later minor version may have added others."""
+    """Return only the known keys, because a later minor version may have added keys."""
     return {key: value for key, value in stored.items() if key in keys}
 
 
 def finished(folder: Path) -> bool:
-    """Return whether the run in this folder succeeded; an unreadable outcome counts as none."""
+    """Return whether the run in this folder succeeded; False if its outcome cannot be read."""
     try:
         outcome = read_json(folder / "outcome.json")
     except NewerSchema:
@@ -69,6 +69,6 @@ def finished(folder: Path) -> bool:
 
 
 def failure(folder: Path) -> str:
-    """Return why the last attempt failed, or an empty string."""
+    """Return why the last failed attempt failed, or an empty string if none failed."""
     failures = sorted(folder.glob("failure-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
     return str(read_json(failures[-1]).get("cause", "unknown")) if failures else ""

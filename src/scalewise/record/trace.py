@@ -1,4 +1,4 @@
-"""Read a rank's trace and our laps of the same steps, in seconds since the first of these laps."""
+"""Read a rank's trace, and our laps (phases) of its steps, in seconds since the first lap began."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from scalewise.record.study_files import read_json
 from scalewise.record.write import marks_file, trace_file
 
 KINDS = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
-"""The categories of events that show work or waiting; other events repeat them."""
+"""The categories of events that show work or waiting; events of other categories repeat these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Trace:
 
 
 def read_traces(folder: Path, ranks: int) -> tuple[Trace, ...]:
-    """Return the traces of a run, of those ranks that have one."""
+    """Return the traces of a run; not every rank has a trace."""
     return tuple(
         read_trace(folder, rank)
         for rank in range(ranks)
@@ -64,7 +64,7 @@ def read_trace(folder: Path, rank: int) -> Trace:
             hint=f"run it again with {parameter('again', value=True)}",
         ) from error
     origin = laps[0]["at"] if laps else 0.0
-    shift = values.get("baseTimeNanoseconds", 0) / 1e9 - origin
+    shift = values.get("baseTimeNanoseconds", 0) / 1e9 - origin  # From the trace's times to ours.
     return Trace(
         rank=rank,
         events=tuple(

@@ -17,7 +17,7 @@ SCHEMA = 1
 
 
 def rank_file(folder: Path, rank: int) -> Path:
-    """Return the path of the lines that ``rank`` writes."""
+    """Return the path of the file to which ``rank`` appends its lines."""
     return folder / f"rank-{rank:05d}.jsonl"
 
 
@@ -27,12 +27,12 @@ def trace_file(folder: Path, rank: int) -> Path:
 
 
 def marks_file(folder: Path, rank: int) -> Path:
-    """Return the path of the laps of the traced steps."""
+    """Return the path of the file with our laps (timed phases) of the traced steps."""
     return folder / f"trace-{rank:05d}.marks.json"
 
 
 def operators_file(folder: Path, rank: int) -> Path:
-    """Return the path of the slowest operators of the traced steps."""
+    """Return the path of the file with the slowest operators of the traced steps."""
     return folder / f"operators-{rank:05d}.json"
 
 
@@ -46,7 +46,7 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a versioned JSON file atomically."""
-    text = json.dumps(values, indent=1)
+    text = json.dumps(values, indent=1)  # The schema comes first, on a line of its own.
     body = text[1:].lstrip() if values else "}"
     write_text(path, f'{{"schema": {SCHEMA}{"," if values else ""}\n {body}\n')
 
@@ -70,23 +70,23 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 class RankFile:
-    """One rank's file of JSON lines; if ``buffered`` (simulation), they are written at the end."""
+    """One rank's file of JSON lines; a simulation is ``buffered``: ``close`` writes all lines."""
 
     def __init__(self, folder: Path, rank: int, attempt: int, *, buffered: bool = False) -> None:
         self.path = rank_file(folder, rank)
         self.attempt = attempt
         self._buffer: list[bytes] | None = [] if buffered else None
         try:
-            torn = False  # Whether an earlier attempt left an unfinished last line.
+            cut_off = False  # Whether the last line, of an earlier attempt, is incomplete.
             if self.path.exists() and self.path.stat().st_size:
                 with self.path.open("rb") as file:
                     file.seek(-1, os.SEEK_END)
-                    torn = file.read(1) != b"\n"
+                    cut_off = file.read(1) != b"\n"
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             self._file = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise cannot_write(self.path, error) from error
-        if torn:
+        if cut_off:
             self._write(b"\n")
 
     def line(self, values: Mapping[str, Any]) -> None:

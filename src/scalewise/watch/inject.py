@@ -1,7 +1,7 @@
-"""Runs first in every Python process of a user's program, as its ``sitecustomize``.
+"""Python imports this file as ``sitecustomize`` at the start of every process of a user's program.
 
-It imports no heavy module, and installs hooks when the program imports a framework. After an
-error, printed as one line, the program runs unwatched.
+It imports no heavy module. When the program imports a framework, it installs the hooks that measure
+the program. If that fails, it prints one line, and the program runs without being measured.
 """
 
 import os
@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-WATCHED = {
+HOOKS_BY_IMPORT = {
     "torch": "scalewise.watch.torch.hooks",
     "torch._dynamo.eval_frame": "scalewise.watch.torch.hooks",
     "torch.distributed.checkpoint": "scalewise.watch.torch.hooks",
@@ -19,7 +19,7 @@ WATCHED = {
     "tensorflow": "scalewise.watch.keras_patch",
     "keras": "scalewise.watch.keras_patch",
 }
-"""Imports that are intercepted, and the module whose ``on_import(name, module)`` is called."""
+"""Modules that are hooked, and our module whose ``on_import(name, module)`` does so."""
 
 
 class _NotifyingLoader(Loader):
@@ -35,20 +35,20 @@ class _NotifyingLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         if module.__spec__ is not None:
-            # From here on the program must see the original loader.
+            # Code that asks the module for its loader must get the original one.
             module.__spec__.loader = module.__loader__ = self._loader
         try:
-            hooks = __import__(WATCHED[self._name], fromlist=["on_import"])
+            hooks = __import__(HOOKS_BY_IMPORT[self._name], fromlist=["on_import"])
             hooks.on_import(self._name, module)
         except Exception as problem:
             print(f"scalewise: not watching {self._name}: {problem!r}", file=sys.stderr)
 
 
 class _Finder(MetaPathFinder):
-    """Finds the watched modules on ``sys.path`` as usual, but gives them a notifying loader."""
+    """Finds the modules to hook on ``sys.path`` as usual, but gives them a notifying loader."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in WATCHED:
+        if name not in HOOKS_BY_IMPORT:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -60,7 +60,8 @@ class _SafePath(MetaPathFinder):
     """Implements PYTHONSAFEPATH (no imports from the current folder) for Python 3.10.
 
     ``python -m`` puts the current folder first on ``sys.path`` after this file has run, and then
-    imports ``runpy``. At that import this finder removes the folder, and itself.
+    imports ``runpy``. At that import, this object removes the folder from ``sys.path`` and itself
+    from ``sys.meta_path``. It never finds a module.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
@@ -75,7 +76,7 @@ class _SafePath(MetaPathFinder):
 
 
 def _run_hidden_sitecustomize() -> None:
-    """Run the machine's own ``sitecustomize``, if any: Python imports only the first, this one."""
+    """Run the machine's own ``sitecustomize``, which Python does not import: this file is first."""
     own_folder = os.path.dirname(__file__)
     path = [folder for folder in sys.path if os.path.abspath(folder or ".") != own_folder]
     hidden = PathFinder.find_spec("sitecustomize", path)
@@ -88,6 +89,7 @@ def _run_hidden_sitecustomize() -> None:
 if __name__ == "sitecustomize":
     if "PYTHONSAFEPATH" in os.environ and sys.version_info < (3, 11):
         sys.meta_path.insert(0, _SafePath())
+    # SCALEWISE_UNWATCHED marks processes of scalewise itself, which are not to be measured.
     if "SCALEWISE_RUN" in os.environ and "SCALEWISE_UNWATCHED" not in os.environ:
         sys.meta_path.insert(0, _Finder())
     _run_hidden_sitecustomize()

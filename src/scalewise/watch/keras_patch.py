@@ -1,6 +1,6 @@
 """Watch an unchanged Keras training script, and limit it to the devices of its run.
 
-``fit`` and ``evaluate`` get one more callback, and methods that write checkpoints are timed.
+``fit`` and ``evaluate`` get a callback that times steps. Methods that write checkpoints are timed.
 """
 
 import functools
@@ -23,7 +23,7 @@ def on_import(name: str, module: Any) -> None:
         folder = Path(os.environ["SCALEWISE_RUN"])
         spec = load_spec(folder)
         if spec.framework == "tensorflow":
-            get_watcher(folder)  # Created now: it records the time until the first step.
+            get_watcher(folder)  # It must exist from now on, to record the time to the first step.
             limit_devices(module, spec)
     elif module.backend.backend() == "tensorflow":  # The module is Keras.
         for method in ("fit", "evaluate"):
@@ -33,7 +33,7 @@ def on_import(name: str, module: Any) -> None:
 
 
 def limit_devices(tf: Any, spec: RunSpec) -> None:
-    """Make only the requested devices visible to TensorFlow, with the run's number of threads."""
+    """Let TensorFlow see only the devices that the run requests, and use the run's threads."""
     from scalewise.probe.tensorflow.devices import use_logical_cpus
 
     requested = spec.topology.devices
@@ -54,7 +54,7 @@ def _with_callback(original: Method) -> Method:
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        if (steps := _active_steps()) is None:
+        if (recorder := _step_recorder()) is None:
             return original(*args, **kwargs)
         try:
             from keras.callbacks import CallbackList
@@ -64,42 +64,42 @@ def _with_callback(original: Method) -> Method:
             call = signature.bind(*args, **kwargs)
             callbacks = call.arguments.get("callbacks") or []
             callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-            # A CallbackList comes from an enclosing fit or from the program: it is not changed.
+            # A CallbackList belongs to an enclosing fit, which we time, or to the program.
             if not any(isinstance(callback, (Watch, CallbackList)) for callback in callbacks):
                 call.arguments["callbacks"] = [Watch(), *callbacks]
             args, kwargs = call.args, call.kwargs
         except Exception as problem:
-            steps.watcher.disable(problem)
+            recorder.watcher.disable(problem)
         return original(*args, **kwargs)
 
     return watched
 
 
 def _timed_checkpoint(original: Method) -> Method:
-    """Return a method that writes a checkpoint, with its time recorded as a pause."""
+    """Return a method that writes a checkpoint, wrapped so that its time counts to no step."""
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        _call_steps("pause")
+        _call_recorder("pause")
         try:
             return original(*args, **kwargs)
         finally:
-            _call_steps("resume", "checkpoint")
+            _call_recorder("resume", "checkpoint")
 
     return watched
 
 
-def _call_steps(method: str, *args: str) -> None:
-    """Call a method of the active ``Steps``, if any; an error disables the watcher."""
-    if (steps := _active_steps()) is not None:
+def _call_recorder(method: str, *args: str) -> None:
+    """Call a method of the recorder of steps, if there is one; an error disables the watcher."""
+    if (recorder := _step_recorder()) is not None:
         try:
-            getattr(steps, method)(*args)
+            getattr(recorder, method)(*args)
         except Exception as problem:
-            steps.watcher.disable(problem)
+            recorder.watcher.disable(problem)
 
 
-def _active_steps() -> Any:
-    """Return the recorder of this process's steps; None if it is not watched (any more)."""
+def _step_recorder() -> Any:
+    """Return the recorder of this process's steps, or None if the process is not measured."""
     watcher = find_watcher()
     if watcher is None or not watcher.enabled:
         return None

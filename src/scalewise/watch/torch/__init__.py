@@ -1,16 +1,16 @@
-"""Watch an unchanged PyTorch training script; an error ends the watching, not the training.
+"""Measure an unchanged PyTorch training script. After an error in this code, training continues.
 
 hooks                    hooks PyTorch where a step's activities begin and end
-hot_hooks                the hooks that are called in every step, as fast as possible
+hot_hooks                the hooks that are called in every step, written for speed
 patches                  wraps functions of PyTorch safely
 discovery                finds the trained models, and the number of samples in a batch
-event_buffer             buffers events, until many steps are processed at once
+event_buffer             buffers the hooks' events, to process the events of many steps at once
 observer                 derives steps, phases and samples from events; its parts are timeline,
                          pauses, step_optimizers, sample_counts
 manual_updates           detects steps without an optimizer
 ddp_models               watches the last gradients of DDP models, reads DDP's own statistics
-facts                    gathers facts that explain bad scaling; with fingerprints, call_counters
+facts                    gathers facts that explain bad scaling; uses fingerprints, call_counters
 profiler                 traces a few steps with PyTorch's own profiler, if requested
-loaders                  times the training's loader without training, if requested
+loaders                  times the training data loader after training, if requested
 private_api              is the only module that uses PyTorch's private names
 """

@@ -1,4 +1,4 @@
-"""Count a few calls of PyTorch for some steps, then restore the originals."""
+"""Count calls of a few PyTorch functions by replacing these functions for some steps."""
 
 import functools
 import sys
@@ -14,17 +14,17 @@ BLOCKING_METHODS = ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "
 """Methods of a tensor that make the host wait for an accelerator."""
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 TENSOR_FILES = (f"{TORCH_FOLDER}/_tensor.py", f"{TORCH_FOLDER}/_tensor_str.py")
-"""Files in which PyTorch itself calls these methods, to print or convert a tensor."""
+"""Files of PyTorch that call ``BLOCKING_METHODS`` when the program prints or converts a tensor."""
 
 
 class CallCounters:
-    """Counts calls of ``empty_cache``, and waits for an accelerator; detects autocast."""
+    """Counts calls of ``empty_cache`` and of blocking tensor methods; detects use of autocast."""
 
     def __init__(self) -> None:
-        self.emptied_caches = 0
+        self.emptied_caches = 0  # Calls of ``empty_cache``.
         self.autocast = False
         self.waits: Counter[str] = Counter()
-        """Waits for an accelerator, by the line of the program that waited, as ``train.py:12``."""
+        """How often each line of the program (``train.py:12``) waited for an accelerator."""
         self._original_autocast: Any = None
         self._original_methods: dict[str, Any] = {}
 
@@ -63,7 +63,7 @@ class CallCounters:
         self._original_methods = {}
 
     def restore(self) -> None:
-        """Restore PyTorch, except ``empty_cache``: its calls are counted until the end."""
+        """Restore all functions except ``empty_cache``, whose calls are counted until the end."""
         self.restore_waits()
         if self._original_autocast is not None:
             torch.autocast.__enter__ = self._original_autocast  # type: ignore[method-assign]
@@ -76,7 +76,7 @@ class CallCounters:
                 frame: FrameType | None = sys._getframe(1)
                 while frame is not None and frame.f_code.co_filename.startswith(TENSOR_FILES):
                     frame = frame.f_back
-                # PyTorch's own waits do not count.
+                # A wait that PyTorch's own code causes is not counted.
                 if frame is not None and not frame.f_code.co_filename.startswith(TORCH_FOLDER):
                     self.waits[f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += 1
             return original(tensor, *args, **kwargs)

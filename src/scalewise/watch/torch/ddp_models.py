@@ -8,22 +8,22 @@ from scalewise.watch.torch import private_api
 
 EARLY_STEPS = 100
 EARLY_INTERVAL, LATER_INTERVAL = 10, 100
-"""Steps from one timing by DDP to the next: in the ``EARLY_STEPS``, and later."""
+"""DDP times one step in so many: in the first ``EARLY_STEPS`` steps, and afterwards."""
 
 
 class DdpModels:
     """The DDP models of a user's program."""
 
     def __init__(self, on_last_gradient: Callable[..., None]) -> None:
-        self.next_reading = 2
-        """The step after which DDP's statistics are read next."""
+        self.next_reading_step = 2
+        """DDP's statistics are read next after this step."""
         self._on_last_gradient = on_last_gradient
         self.facts: dict[int, dict[str, Any]] = {}
-        """The sizes of the gradient buckets, by model id, as far as DDP reports them."""
+        """By model id: the sizes of DDP's gradient buckets, if DDP reports them."""
         self._last_gradients: dict[int, LastGradient] = {}
 
     def add(self, model: Any) -> set[str]:
-        """Watch a model; return the set that will hold its parameters without a gradient."""
+        """Watch a model. Return a set, filled later with the names of its unused parameters."""
         private_api.set_timing_interval(model, EARLY_INTERVAL)
         last_gradient = LastGradient(model, self._on_last_gradient)
         self._last_gradients[id(model)] = last_gradient
@@ -37,16 +37,16 @@ class DdpModels:
         for last_gradient in self._last_gradients.values():
             last_gradient.remove_hooks()
 
-    def check_sync(self, lap_names: list[str]) -> None:
-        """Count a missed last gradient, if the laps of the last step have no ``sync``."""
-        if "sync" not in lap_names:
+    def check_sync(self, activities: list[str]) -> None:
+        """If the last step had no activity ``sync``, tell each model that its hook did not run."""
+        if "sync" not in activities:
             for last_gradient in self._last_gradients.values():
                 last_gradient.miss()
 
     def read_statistics(self, steps: int) -> float | None:
-        """Return for how many seconds communication overlapped with computing, if DDP timed it."""
+        """Return the seconds in which communication overlapped with computing, None if unknown."""
         interval = EARLY_INTERVAL if steps < EARLY_STEPS else LATER_INTERVAL
-        self.next_reading = steps + interval
+        self.next_reading_step = steps + interval
         overlap = None
         for model_id, last_gradient in self._last_gradients.items():
             model = last_gradient.model()

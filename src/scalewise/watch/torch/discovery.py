@@ -25,10 +25,10 @@ def samples_and_tensor(
 ) -> SamplesAndTensor:
     """Return the number of samples in a batch, None if unclear, and its first tensor.
 
-    The number is usually that tensor's first dimension. If the batch has a list with one entry per
-    sample, and its other parts are as long, it is that length; with a list alone it is unclear.
-    ``drawn`` is how many samples the loader's sampler drew: the number, if the tensor concatenates
-    them and another part of the batch has as many entries.
+    The number is usually that tensor's first dimension. A list may have one entry per sample: its
+    length is the number if the other parts of the batch are as long. A list alone is unclear.
+    ``drawn`` is how many samples the loader's sampler drew. It is the number if the tensor
+    concatenates the samples and another part of the batch has ``drawn`` entries.
 
     >>> samples_and_tensor({"x": torch.zeros(8, 3), "y": 1})[0]
     8
@@ -45,7 +45,7 @@ def samples_and_tensor(
     if isinstance(values, Mapping):
         values = values.values()
     elif not isinstance(values, (list, tuple)):
-        inner = getattr(values, "data", None)  # Such as a BatchEncoding.
+        inner = getattr(values, "data", None)  # Transformers' BatchEncoding has such a mapping.
         if not isinstance(inner, Mapping):
             return _search_attributes(values, drawn, depth)
         values = inner.values()
@@ -58,13 +58,13 @@ def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor
     """Return the number of samples and the first tensor of a batch with several parts."""
     is_sequence = isinstance(parts, (list, tuple))
     sizes = list(filter(None, map(_possible_samples, parts))) if is_sequence or drawn else []
-    entries = _common_size(sizes) if is_sequence else None  # One entry per sample.
+    entries = _common_size(sizes) if is_sequence else None  # Parts have one entry per sample.
     for part in parts:
         samples, tensor = samples_and_tensor(part, drawn, depth - 1)
         if samples is None:
             continue
         if is_sequence and len(sizes) == 1 and len(sizes[0]) > 1:
-            return None, tensor  # Unclear: a list alone.
+            return None, tensor  # The only part with a size has several possible numbers.
         if entries is None and drawn and _is_drawn_batch(drawn, samples, tensor, sizes):
             entries = drawn
         if entries is None and is_sequence:
@@ -73,34 +73,34 @@ def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor
     return entries, None
 
 
-def _is_drawn_batch(drawn: int, samples: int, first: Any, sizes: list[list[int]]) -> bool:
+def _is_drawn_batch(drawn: int, samples: int, tensor: Any, sizes: list[list[int]]) -> bool:
     """Return whether a batch has ``drawn`` samples, although its first tensor has ``samples`` rows.
 
-    Another part must have ``drawn`` entries. One drawn sample is no evidence; fewer rows than drawn
-    samples mean that samples were combined.
+    Then another part must have ``drawn`` entries. The answer is False if only one sample was drawn,
+    which proves nothing, or if there are fewer rows than samples: some were combined into one row.
     """
     if samples == drawn:
         return True
     # A multiple of ``drawn`` images may be several views of each image: views count as samples.
-    concatenated = first is not None and (first.ndim < 3 or samples % drawn > 0)
+    concatenated = tensor is not None and (tensor.ndim < 3 or samples % drawn > 0)
     return 1 < drawn < samples and concatenated and any(drawn in size for size in sizes)
 
 
 def _samples_of_list(values: Any, drawn: int | None) -> int | None:
-    """Return how many samples a list holds, if each entry must be one: a mapping or an image."""
+    """Return how many samples a list has if each entry is a mapping or an image; else None."""
     if type(values) is not list or not values:
         return None
     if all(isinstance(value, Mapping) for value in values):
         return len(values)
     images = all(not isinstance(value, torch.Tensor) or value.ndim == 3 for value in values)
-    # A list of two may be inputs and labels.
+    # A list of two entries may be inputs and labels instead of two samples.
     return drawn if drawn and drawn > 2 and len(values) == drawn and images else None
 
 
 def _search_attributes(batch: Any, drawn: int | None, depth: int) -> SamplesAndTensor:
-    """Search the attributes of an object of an unknown class, if its samples can be verified."""
+    """Search the attributes of an unknown object, if ``num_graphs`` or ``drawn`` can confirm it."""
     try:
-        graphs = getattr(batch, "num_graphs", None)  # The samples in PyTorch Geometric.
+        graphs = getattr(batch, "num_graphs", None)  # PyTorch Geometric's number of samples.
     except Exception:
         graphs = None
     if not isinstance(graphs, int) and drawn is None:
@@ -112,19 +112,19 @@ def _search_attributes(batch: Any, drawn: int | None, depth: int) -> SamplesAndT
 
 
 def _common_size(sizes: list[list[int]]) -> int | None:
-    """Return the size that all parts of a batch have in common, if they have one."""
+    """Return a size that is possible for all parts; None if there is none, or only one part."""
     common = set(sizes[0]).intersection(*sizes[1:]) if len(sizes) > 1 else set()
     return next((size for size in sizes[0] if size in common), None) if common else None
 
 
 def _count_sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
-    """Return the number of samples, if each part is a sequence of another length; else None.
+    """Return the number of samples in a batch of sequences of several lengths; None if unclear.
 
-    Two parts may be an input and its label. If most parts of a tuple are equally long, each has one
+    Usually each part is one sample. But if most parts of a tuple are equally long, these have one
     entry per sample (labels, offsets), and another part concatenates the tokens of all samples.
     """
     if len(parts) < 3 or not all(isinstance(part, torch.Tensor) and part.ndim for part in parts):
-        return None
+        return None  # Two parts may be an input and its label.
     lengths = Counter(part.shape[0] for part in parts)
     if len(lengths) < 2 or len({(part.dtype, part.shape[1:]) for part in parts}) > 1:
         return None
@@ -148,7 +148,7 @@ def _possible_samples(part: Any) -> list[int]:
 
 
 def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
-    """Return whether a vector is one sample: as long as the input of the first linear layer.
+    """Return whether a vector is one sample: its length is the first linear layer's input size.
 
     >>> is_one_sample(nn.Linear(4, 2), torch.zeros(4))
     True
@@ -162,14 +162,15 @@ def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
 
 
 def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
-    """Call a function when a model or optimizer is garbage-collected."""
+    """Have a function called when a model or optimizer is garbage-collected."""
     weakref.finalize(target, callback, *args).atexit = False
 
 
 class Discovery:
     """Hooks all modules for a few steps, which slows these steps by a few percent.
 
-    Then ``settle`` wraps ``__call__`` in the classes of the outermost models that are trained.
+    Then ``settle`` removes these hooks, and wraps ``__call__`` of the trained models' classes. A
+    model here is a module that the program calls, not one that another module calls.
     """
 
     def __init__(
@@ -181,9 +182,9 @@ class Discovery:
         self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
         self._handles: list[Any] = []
         self._running: tuple[nn.Module, bool] | None = None
-        """The outermost model that is being called, and whether we record the call."""
+        """The model that is being called, and whether these hooks record the call."""
         self._ids: set[int] = set()
-        """Ids of the models that were found; the wrapped ``__call__`` methods read this set."""
+        """Ids of the models found so far; the wrapped ``__call__`` methods read this set."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._classes: set[type] = set()
         self._wrapped: set[type] = set()
@@ -230,7 +231,8 @@ class Discovery:
     def _before_module(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self._running or private_api.in_backward():
             return
-        if any(parameter.requires_grad for parameter in module.parameters()):  # A loss has none.
+        if any(parameter.requires_grad for parameter in module.parameters()):  # Not in a loss.
+            # A wrapped ``__call__`` or ``forward`` records the call itself.
             wrapped = id(module) in self._ids and type(module) in self._wrapped
             recorded = not wrapped and not isinstance(module, WRAPPERS)
             self._running = module, recorded

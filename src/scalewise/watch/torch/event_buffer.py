@@ -1,8 +1,8 @@
 """Buffer the events of the hooks, and process many steps at once.
 
-A hook may cost only a few microseconds, and the training evicts its data from the CPU's caches. So
-it just appends an event and the time. A step with the same events as the one before is not given to
-the observer again: only its times differ.
+A hook may cost only a few microseconds, and the training evicts the hook's data from the CPU's
+caches. So a hook just appends an event and its time. The observer derives steps from the events; if
+a step has the same events as the step before, it gets only the new times.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from scalewise.probe.watcher import FLUSH_SECONDS, Watcher
 from scalewise.watch.torch.observer import Observer, StepTemplate
 
 Event = tuple[Any, ...]
-"""The name of a method of the observer, and its arguments. Each event adds one lap."""
+"""The name of a method of the observer, and its arguments."""
 
 
 class EventBuffer:
@@ -24,37 +24,37 @@ class EventBuffer:
         self._watcher = watcher
         self._time = time.perf_counter()
         self.observer = Observer(watcher, lambda: self._time)
-        self.max_steps = 0  # That may be buffered.
+        self.max_steps = 0  # How many steps may be buffered.
         self.flush_at = 0.0
-        """The time from which the buffer must be processed."""
+        """The hooks process the buffer at the first step that ends after this time."""
         self._buffer: list[Any] = []
-        """An event, its time, the next event …"""
+        """Events and times in turn: an event, its time, the next event, its time, …"""
         self.append: Callable[[tuple[Event, float]], None] = self._buffer.extend
         """Takes an event and its time; a bound method of the list, to save a call per event."""
         self.now: Callable[[], float] = time.perf_counter
         self.on_change: Callable[[], None] = lambda: None
         """Called when ``append`` or ``now`` is replaced."""
-        self._marks: list[Any] = []
+        self._marks: list[Any] = []  # A mark is a time of the device's clock.
         self._read_mark: Callable[[], Any] | None = None
-        self._mark: Any = None
+        self._mark: Any = None  # The mark of the event that is being processed.
         self._template: StepTemplate | None = None
         self._expected: StepTemplate | None = None
-        """The template, if the observer is in the state that it was made in."""
+        """The template, if the observer is in the state in which the template's step began."""
 
-    def use_device_clock(self, mark: Callable[[], Any]) -> None:
-        """Time events by the device's clock (``mark``) too; called before the first step."""
+    def use_device_clock(self, read_mark: Callable[[], Any]) -> None:
+        """Time events by the device's clock too; called before the first step."""
 
         def now() -> float:
-            self._marks.append(mark())
+            self._marks.append(read_mark())
             return time.perf_counter()
 
         self.process()
-        self.now, self._read_mark, self._mark = now, mark, mark()
+        self.now, self._read_mark, self._mark = now, read_mark, read_mark()
         self.observer.timeline.use_device_clock(lambda: self._mark)
         self.on_change()
 
     def follow(self, callback: Callable[[str], None] | None) -> None:
-        """Process each event at once, and call ``callback`` with the activity; None ends this."""
+        """Call ``callback`` with each new activity immediately; None returns to buffering."""
 
         def append_and_process(event_and_time: tuple[Event, float]) -> None:
             self._buffer.extend(event_and_time)
@@ -106,7 +106,7 @@ class EventBuffer:
             start = end
 
     def _process_step(self, events: list[Event], times: list[float], marks: list[Any]) -> None:
-        """Pass a step's events to the observer one by one; make a template if it can repeat."""
+        """Pass a step's events to the observer; if the step can repeat, make a template of it."""
         observer = self.observer
         before, steps = observer.state(), observer.steps
         for index, (event, moment) in enumerate(zip(events, times)):
@@ -115,7 +115,8 @@ class EventBuffer:
                 self._mark = marks[index]
             getattr(observer, event[0])(*event[1:])
         names, after = observer.last_row[0], observer.state()
-        # A step can repeat if it leaves the observer in the state in which it began.
+        # A step can repeat if it leaves the observer in the state in which it began, and if each of
+        # its events ended one activity: then the times of a repetition can be assigned by position.
         complete = observer.steps == steps + 1 and len(names) == len(events)
         if complete and before is not None and after == before:
             self._template = StepTemplate(events, names, observer.last_samples, before)

@@ -1,7 +1,7 @@
 """Gather facts that explain bad scaling and that timings do not show.
 
-Almost all come from the first steps; the weights are summed whenever the number of steps has
-doubled. The host waits for a device only in the first three batches and at the end.
+Almost all facts come from the first steps. The weights are summed whenever the number of steps has
+doubled. To gather facts, the host waits for a device only in the first batches and at the end.
 """
 
 import os
@@ -28,13 +28,13 @@ from scalewise.watch.torch.fingerprints import (
 )
 from scalewise.watch.torch.manual_updates import ManualUpdates
 
-COMPARED_BATCHES = 3
+COMPARED_BATCHES = 3  # Their digests show whether ranks read the same samples.
 WAIT_STEPS = (5, 25)
-"""Between these steps the waits for an accelerator are counted."""
+"""From the first to the second of these steps, the program's waits for a device are counted."""
 UNSEEN_LIBRARIES = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
 """Libraries that exchange gradients without PyTorch's collectives."""
-LAST_STEP = 50
-"""Step after which models are not examined any more."""
+LAST_EXAMINED_STEP = 50
+"""After this step, calls of models are not examined for facts any more."""
 
 
 class Facts:
@@ -44,45 +44,45 @@ class Facts:
         self.watcher = watcher
         self.device = torch.device("cpu")
         self.noted: dict[str, Any] = {}
-        """By the keys of ``ProgramFacts`` in record/schema.py; an unknown fact has no key."""
+        """Facts by the keys of ``ProgramFacts`` in record/schema.py; unknown facts are absent."""
         self._calls = CallCounters()
         self.compiled = False
         self._weights: WeightSums | None = None
         self._ddp: list[tuple[bool, set[str]]] = []
-        """Of each DDP model: ``find_unused_parameters``, and the parameters that were unused."""
+        """For each DDP model: its ``find_unused_parameters``, and its unused parameters' names."""
         self.exchanged = False
         """Whether a collective was observed that may average gradients or weights."""
-        self._complete = False
-        """Whether models are not examined any more."""
+        self._models_examined = False
+        """Whether the examination of models has ended."""
         self.wants_call = True
         """Whether the next call of a model may show new facts."""
         self._digests: list[str | None] = []
         self._batch: Any = None
-        """The newest batch of a loader, until enough of them are compared."""
+        """The first tensor of a loader's newest batch, until ``COMPARED_BATCHES`` were digested."""
         self._has_loader = False
-        self._epoch: tuple[int, int, int | None] | None = None
-        """Dataset id, workers and sampler's epoch of the last loader, until a model is called."""
-        self._dataset = 0
+        self._loader_epoch: tuple[int, int, int | None] | None = None
+        """Dataset id, workers and sampler's epoch of the last loader, until a model is trained."""
+        self._dataset_id = 0
         """The id of the dataset that feeds training."""
-        self._sampler_epochs: set[int] = set()
-        self._epochs = 0
-        self._first_optimizer = 0
+        self._sampler_epochs: set[int] = set()  # Distinct values of the sampler's ``epoch``.
+        self._epochs = 0  # Epochs that the training's loader has begun.
+        self._first_optimizer_id = 0
         self.next_step = 1
-        """The step after which there is something to gather again."""
-        self._next_weights = 1
+        """Facts are gathered next after this step."""
+        self._next_weights_step = 1
 
     def install(self) -> None:
         with self._optional("calls"):
             self._calls.install()
 
     def expect_compiler(self) -> None:
-        """Note that the program compiles: a compiler must not trace our wrappers."""
+        """Note that the program compiles; remove our wrappers, which no compiler may trace."""
         if not self.compiled:
             self.compiled = True
             self._calls.restore()
 
     def add_ddp_model(self, model: Any, unused: set[str]) -> None:
-        """Note a DDP model; ``unused`` will hold its parameters without a gradient."""
+        """Note a DDP model; ``unused`` is filled later with the names of its unused parameters."""
         self._ddp.append((bool(getattr(model, "find_unused_parameters", False)), unused))
         self._weights = None
         self.exchanged = True
@@ -90,20 +90,20 @@ class Facts:
     def on_call(self, model: Any, tensor: Any) -> None:
         """Gather facts from a training call of a model; ``tensor`` is its first input."""
         with self._optional("call"):
-            if self._epoch is not None:
-                self._dataset, self.noted["workers"], sampler_epoch = self._epoch
-                self._epoch = None
+            if self._loader_epoch is not None:
+                self._dataset_id, self.noted["workers"], sampler_epoch = self._loader_epoch
+                self._loader_epoch = None
                 self._epochs += 1
                 if sampler_epoch is not None:
                     self._sampler_epochs.add(sampler_epoch)
             if len(self._digests) < COMPARED_BATCHES:
                 self._note_batch(tensor)
-            if not self._complete:
+            if not self._models_examined:
                 if self._weights is None:
                     self._note_model(model, tensor)
                 if not self.noted.get("autocast"):
                     self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
-        self.wants_call = not self._complete or self._epoch is not None
+        self.wants_call = not self._models_examined or self._loader_epoch is not None
 
     def after_step(self, optimizer: Any) -> None:
         """Gather facts after a step of an optimizer."""
@@ -111,28 +111,29 @@ class Facts:
         if step < self.next_step:
             return
         next_power = 1 << step.bit_length()  # The next power of two.
-        self.next_step = min(n for n in (*WAIT_STEPS, LAST_STEP, next_power) if n > step)
+        self.next_step = min(n for n in (*WAIT_STEPS, LAST_EXAMINED_STEP, next_power) if n > step)
         with self._optional("step"):
             self._note_optimizer(optimizer)
             if self.device.type != "cpu" and not self.compiled and step >= WAIT_STEPS[0]:
                 self._count_waits(step)
-            if step >= LAST_STEP:
-                self._complete = True
+            if step >= LAST_EXAMINED_STEP:
+                self._models_examined = True
                 self._calls.restore()
-            if step >= self._next_weights:
-                self._next_weights = next_power
+            if step >= self._next_weights_step:
+                self._next_weights_step = next_power
                 if self._weights is not None and not self.noted["sharded"]:
                     self._weights.compute(step)
 
     def on_epoch(self, loader: Any) -> None:
-        """Remember a loader that begins an epoch, if it may be the training's."""
+        """Remember a loader that begins an epoch, if it may be the one that feeds training."""
         with self._optional("loader"):
-            dataset = id(loader.dataset)
-            if self._dataset and dataset != self._dataset:
+            dataset_id = id(loader.dataset)
+            if self._dataset_id and dataset_id != self._dataset_id:
                 return
             sampler: Any = getattr(loader, "sampler", None)
             shuffles = isinstance(sampler, DistributedSampler) and sampler.shuffle
-            self._epoch = dataset, loader.num_workers, sampler.epoch if shuffles else None
+            epoch = sampler.epoch if shuffles else None
+            self._loader_epoch = dataset_id, loader.num_workers, epoch
             self.wants_call = True
 
     def on_batch(self, tensor: Any) -> None:
@@ -193,7 +194,7 @@ class Facts:
         """Note a digest of the loader's batch; without a loader, of the model's input."""
         batch, self._batch = self._batch, None
         if batch is None:
-            if self._has_loader:
+            if self._has_loader:  # The call uses no new batch.
                 return
             batch = tensor
         self._digests.append(batch_digest(batch))
@@ -204,19 +205,19 @@ class Facts:
             }
 
     def _note_optimizer(self, optimizer: Any) -> None:
-        """Note the first optimizer and its learning rates; at its first step, rank and backend."""
+        """Note the first optimizer's learning rates; at its first step also rank and backend."""
         group = optimizer.param_groups[0]
-        if not self._first_optimizer:
+        if not self._first_optimizer_id:
             joined = dist.is_available() and dist.is_initialized()
             self.noted["rank"] = self.watcher.rank_and_world()[0]
             self.noted["backend"] = str(dist.get_backend()) if joined else None
             self.noted["optimizer"] = type(optimizer).__name__
             self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)
             self.noted["rate"] = _host_number(group.get("initial_lr", optimizer.defaults.get("lr")))
-            self._first_optimizer = id(optimizer)
+            self._first_optimizer_id = id(optimizer)
         rate = _host_number(group.get("lr"))
-        if id(optimizer) == self._first_optimizer and rate is not None:
-            # The highest so far: a schedule may warm up.
+        if id(optimizer) == self._first_optimizer_id and rate is not None:
+            # A schedule may warm up, so the first learning rate may not be the highest.
             self.noted["highest_rate"] = max(rate, self.noted.get("highest_rate", rate))
 
     def _count_waits(self, step: int) -> None:
@@ -228,7 +229,7 @@ class Facts:
             self._calls.restore_waits()
 
     def _finish(self) -> None:
-        # A compiled model, or such a library, may exchange gradients without being observed.
+        # A compiled model, or one of these libraries, may exchange gradients unobserved.
         unobservable = self.compiled or UNSEEN_LIBRARIES & sys.modules.keys()
         self.noted |= {
             "compiled": self.compiled,
@@ -244,13 +245,13 @@ class Facts:
                 "count": self._calls.waits.total(),
                 "where": max(self._calls.waits, key=self._calls.waits.__getitem__, default=None),
             }
-        # In fewer steps a parameter may have had no gradient by chance.
+        # After fewer steps, a parameter may have had no gradient only by chance.
         unused_sets = [unused for finds_unused, unused in self._ddp if finds_unused]
         if unused_sets and self.watcher.steps >= COMPARED_BATCHES:
             self.noted["searched"] = {"unused": sum(len(unused) for unused in unused_sets)}
         if self._sampler_epochs:
             self.noted["passes"] = {"count": self._epochs, "epochs": len(self._sampler_epochs)}
-        # A digest of the core numbers: ranks with the same one share their cores.
+        # ``which_cores`` is a digest of the core numbers; ranks with equal digests share cores.
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         self.noted["cores"] = usable_cores()
         self.noted["which_cores"] = blake2b(repr(cores).encode(), digest_size=6).hexdigest()

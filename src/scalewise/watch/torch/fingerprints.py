@@ -12,12 +12,12 @@ MIN_ELEMENTS = 8
 """Elements below which two batches may be equal by chance."""
 MAX_PARAMETERS = 20
 PARAMETER_ELEMENTS = 4096
-"""Elements that are summed of each parameter: so few that PyTorch uses only one thread."""
+"""Elements of each parameter that are summed; PyTorch sums so few of them with one thread."""
 
 
 @torch.no_grad()
 def batch_digest(batch: Any) -> str | None:
-    """Return a digest of elements from the whole batch; None for a constant or very few elements.
+    """Return a digest of elements spread over the batch; None if all are equal, or very few.
 
     >>> batch_digest(torch.arange(40)) == batch_digest(torch.arange(40).clone())
     True
@@ -26,7 +26,7 @@ def batch_digest(batch: Any) -> str | None:
     """
     if not isinstance(batch, torch.Tensor) or batch.numel() < MIN_ELEMENTS or _is_capturing(batch):
         return None
-    stride = batch.numel() // DIGEST_ELEMENTS | 1  # Odd, or it may hit one column of each image.
+    stride = batch.numel() // DIGEST_ELEMENTS | 1  # Odd: even ones may read one column of images.
     elements = batch.detach().reshape(-1)[::stride][:DIGEST_ELEMENTS]
     values = torch.view_as_real(elements) if elements.is_complex() else elements
     numbers = values.to(torch.float64).tolist()
@@ -43,9 +43,9 @@ class WeightSums:
         stride = max(1, len(trained) // MAX_PARAMETERS)
         self._parameters = [ref(parameter) for parameter in trained[::stride][:MAX_PARAMETERS]]
         shapes = repr([tuple(parameter.shape) for parameter in trained])
-        self._shapes = blake2b(shapes.encode(), digest_size=8).hexdigest()
+        self._shapes_digest = blake2b(shapes.encode(), digest_size=8).hexdigest()
         self._sums: dict[int, Any] = {}
-        """Sums and sums of absolute values, in one tensor, by step."""
+        """By step: a tensor of the parameters' sums, then of their sums of absolute values."""
 
     @torch.no_grad()
     def compute(self, step: int) -> None:
@@ -55,9 +55,9 @@ class WeightSums:
             return
         parts = [parameter.detach().reshape(-1)[:PARAMETER_ELEMENTS] for parameter in alive]
         sums = [part.sum(dtype=torch.float64) for part in parts]
-        sizes = [part.abs().sum(dtype=torch.float64) for part in parts]
-        self._sums[step] = torch.stack([*sums, *sizes])
-        if len(self._sums) > 2:  # Two, because ranks may end after different steps.
+        absolute_sums = [part.abs().sum(dtype=torch.float64) for part in parts]
+        self._sums[step] = torch.stack([*sums, *absolute_sums])
+        if len(self._sums) > 2:  # Two steps are kept, because ranks may end after different steps.
             del self._sums[min(self._sums)]
 
     def facts(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class WeightSums:
             numbers = tensor.tolist()
             half = len(numbers) // 2
             by_step.append({"step": step, "sums": numbers[:half], "sizes": numbers[half:]})
-        return {"shapes": self._shapes, "seen": by_step}
+        return {"shapes": self._shapes_digest, "seen": by_step}
 
 
 def is_sharded(model: Any) -> bool:
@@ -78,10 +78,10 @@ def is_sharded(model: Any) -> bool:
 
 
 def is_model_parallel(model: Any) -> bool:
-    """Return whether ranks compute parts of one model: by design they read the same samples."""
+    """Return whether each rank computes a part of the model; then ranks must read equal samples."""
     if {"torch.distributed.pipelining", "megatron"} & sys.modules.keys():
         return True  # A pipeline library that was imported is assumed to be used.
-    # FSDP alone shards over a mesh of one dimension; any other mesh splits the model.
+    # FSDP without tensor parallelism has a one-dimensional mesh. Any other mesh splits the model.
     meshes = [p.device_mesh for p in model.parameters() if hasattr(p, "placements")]
     if any(mesh.ndim > 1 for mesh in meshes):
         return True
@@ -90,5 +90,5 @@ def is_model_parallel(model: Any) -> bool:
 
 
 def _is_capturing(tensor: torch.Tensor) -> bool:
-    """Return whether a CUDA graph is being captured: reading a tensor would break it."""
+    """Return whether a CUDA graph is being captured; reading a tensor would break the capture."""
     return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -1,6 +1,7 @@
-"""Hook PyTorch where a step's activities begin and end: by public hooks, or by a wrapped function.
+"""Hook PyTorch where a step's activities (fetch, forward, backward, …) begin and end.
 
-Hooks have no effect while a graph is being compiled, nor in a forked child.
+Where PyTorch has no public hook, its function is wrapped. The hooks record nothing while a graph is
+being compiled, nor in a forked child.
 """
 
 import os
@@ -37,15 +38,15 @@ from scalewise.watch.torch.profiler import Profile
 DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
 GLOO_RELEASE_SECONDS = 0.05
-"""Time for the threads of Gloo to release their last tensors: one that does so after the
-interpreter has ended aborts the process, https://github.com/pytorch/pytorch/issues/190489.
+"""Time for the threads of Gloo to release their last tensors. A thread that does so after the
+interpreter has ended aborts the process: https://github.com/pytorch/pytorch/issues/190489.
 """
 
 _hooks: "Hooks | None" = None
 
 
 def on_import(name: str, module: ModuleType) -> None:
-    """Install the hooks for a module just imported; the hooks of PyTorch itself only once."""
+    """Install the hooks for a module that the program has just imported."""
     global _hooks
     if name == "torch" and _hooks is None:
         folder = Path(os.environ["SCALEWISE_RUN"])
@@ -67,15 +68,15 @@ def rank_and_world() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     rank, world = rank_identity.rank_and_world()
-    # Without a process group a rank trains alone, whatever WORLD_SIZE says.
+    # Without a process group a rank trains alone, even if WORLD_SIZE is larger than 1.
     return rank, min(world, 1)
 
 
 class Hooks:
-    """Reports PyTorch's activities as events.
+    """Adds an event to the event buffer where an activity begins or ends.
 
-    A method ``_before_…`` is called before a wrapped function. If it returns a function, that is
-    called with the result afterwards.
+    A method ``_before_…`` is called before a wrapped function. If it returns a function, the
+    returned function is called afterwards, with the result of the wrapped function.
     """
 
     def __init__(self, watcher: Watcher) -> None:
@@ -88,7 +89,7 @@ class Hooks:
         self.profile = Profile(watcher, self.buffer)
         self.patches = Patches(watcher, self.disable)
         self.may_compile = False
-        """Whether the program compiles: events during tracing are ignored."""
+        """Whether the program uses a compiler; then events during its tracing must be ignored."""
         self.settled_model_id = 0
         """The id of the model that was last called to train; 0 while its facts are incomplete."""
         self.replicated = self.input_has_batch = False
@@ -96,8 +97,8 @@ class Hooks:
         self.manual_updates: ManualUpdates | None = ManualUpdates(
             lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
         )
-        """Detects steps without an optimizer; None once there is one."""
-        # Hooks called in every step; they hold copies of our state, which ``refresh`` copies again.
+        """Detects steps without an optimizer; None once the program has an optimizer."""
+        # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe
         self.discovery = Discovery(
@@ -105,10 +106,10 @@ class Hooks:
         )
         self.ddp = DdpModels(self.hot.last_gradient)
         self._model_ids: set[int] = set()
-        """Of the models that were trained."""
+        """Ids of the models that were called to train."""
         self._clock_chosen = False
         self._plain_steps = True
-        """False after a closure, an optimizer inside another, or a GradScaler."""
+        """Whether no optimizer step had a closure, a GradScaler or another step inside it."""
         self._optimizer_seen = False
         """Whether an optimizer's step hook was called."""
         self._begun = False
@@ -117,7 +118,7 @@ class Hooks:
         """Waits for a collective that have begun and not ended."""
         self._discovery_end = DISCOVERY_STEPS
         """The step after which only the trained models are hooked."""
-        self._optimizer_hooks: list[Any] = []  # Before a step, and after it.
+        self._optimizer_hooks: list[Any] = []  # Called before, and after, an optimizer's step.
         self._has_process_group = False
 
     def install(self) -> None:
@@ -143,7 +144,7 @@ class Hooks:
         wrap(torch.nn.Module, "compile", self._before_module_compile)
         wrap(torch, "compile", self._before_compile)
         if hasattr(torch, "export"):
-            wrap(torch.export, "export", lambda args, kwargs: self._expect_compiler())
+            wrap(torch.export, "export", lambda args, kwargs: self._ignore_tracing())
         self.facts.install()
         self.discovery.install()
         self.watcher.end_facts.append(self._finish)
@@ -170,7 +171,8 @@ class Hooks:
         self.before_activity()
         model, training = args[0], is_grad_enabled()
         may_show_facts = training and id(model) != self.settled_model_id
-        in_eval = training and not model.training and not self.observer.trains_in_eval
+        # In eval mode with gradients: the observer decides later whether this is training.
+        undecided_eval = training and not model.training and not self.observer.trains_in_eval
         if may_show_facts:
             self._begin_model(model)
         samples, tensor = samples_and_tensor(args[1:])
@@ -180,7 +182,7 @@ class Hooks:
             samples = 1
         self.input_has_batch = samples is not None
         syncing = training and self.replicated and model.require_backward_grad_sync
-        if in_eval:
+        if undecided_eval:
             self.add_event(("forward_eval", samples, syncing, id(model)))
         else:
             self.add_event(("forward", samples, training, syncing, id(model)))
@@ -194,7 +196,7 @@ class Hooks:
         self.add_event(("forwarded",))
 
     def _begin_model(self, model: Any) -> None:
-        """Prepare for another model than before; if it is a DDP model, hook its last gradient."""
+        """Prepare to watch a model that is called to train; hook a DDP model's last gradient."""
         if not self._clock_chosen:  # An accelerator's steps are timed by its own clock.
             self._clock_chosen = self._begun = True
             parameter = next(iter(model.parameters()), None)
@@ -217,13 +219,13 @@ class Hooks:
         self.hot.refresh()
 
     def _forget_model(self, model_id: int) -> None:
-        """Forget a deleted model: another one may get its id."""
+        """Forget a deleted model, because a new model may get the same id."""
         self.ddp.forget(model_id)
         self._model_ids.discard(model_id)
         self._expect_facts()
 
     def wrap_compiled(self, module: ModuleType) -> None:
-        """Hook the calls of compiled models; hooks inside them are not called."""
+        """Hook the calls of compiled models: the hooks of the modules inside are not called."""
 
         def before_forward(args: Args, kwargs: Kwargs) -> AfterCall:
             self._before_compile(args, kwargs)
@@ -235,15 +237,15 @@ class Hooks:
     def _before_compile(self, args: Args, kwargs: Kwargs) -> None:
         """Remove the hooks on every module: a compiler would trace them."""
         self.facts.expect_compiler()
-        self._expect_compiler()
+        self._ignore_tracing()
         self.discovery.remove()
 
     def _before_module_compile(self, args: Args, kwargs: Kwargs) -> None:
-        """Hook the class: after ``module.compile()`` a call still goes through its ``__call__``."""
+        """Hook the module's class, whose ``__call__`` is still used after ``module.compile()``."""
         self._before_compile(args, kwargs)
         self.discovery.add_compiled(args[0])
 
-    def _expect_compiler(self) -> None:
+    def _ignore_tracing(self) -> None:
         self.may_compile = self.patches.may_compile = True
         self.hot.refresh()
 
@@ -282,7 +284,7 @@ class Hooks:
         return lambda result: self._add_optimizer(args[0])
 
     def _add_optimizer(self, optimizer: Any) -> None:
-        """Note a new optimizer; if its parameters are new too, search for their model."""
+        """Note a new optimizer; if a parameter belongs to no known model, find its model."""
         on_delete(optimizer, self.patches.safe(self.add_event), ("deleted", id(optimizer)))
         if not self._optimizer_seen:
             return
@@ -296,7 +298,7 @@ class Hooks:
             self._expect_facts()
 
     def before_step(self, *, nested: bool) -> None:
-        """Note an optimizer's step; as its hook is called, ``zero_grad`` need not be hooked."""
+        """Note an optimizer's step; ``zero_grad`` is a substitute for this hook, so unhook it."""
         if nested:
             self._plain_steps = False
         if not self._optimizer_seen:
@@ -304,10 +306,10 @@ class Hooks:
             self.patches.remove("zero_grad")
 
     def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> AfterCall:
-        """Count a step that the scaler skips because of an overflow as a step too."""
+        """Record the scaler's step, so that steps it skips after an overflow count too."""
         optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
         if self._plain_steps:
-            # ``after_steps`` may have removed this hook; it must count the scaler's nested step.
+            # This hook counts the step inside the scaler's; ``after_steps`` may have removed it.
             self._plain_steps = False
             self._optimizer_hooks[0].remove()
             self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
@@ -315,23 +317,23 @@ class Hooks:
         return lambda result: self.hot.step_ends(optimizer, (), {})
 
     def _before_zero_grad(self, args: Args, kwargs: Kwargs) -> None:
-        """End the step at ``zero_grad`` if the optimizer is compiled: then its hooks do not run."""
-        unseen = self.may_compile and not self._optimizer_seen
-        if unseen and self.buffer.contains(("backward",)):
+        """End the step here if the optimizer is compiled: then its step hooks do not run."""
+        unhooked = self.may_compile and not self._optimizer_seen
+        if unhooked and self.buffer.contains(("backward",)):
             self.add_event(("begin", "optimizer"))
             self.hot.step_ends(args[0], (), {})
 
     def after_steps(self, optimizer: Any) -> None:
-        """Do what is due after some steps only; then set how many steps may be buffered."""
+        """Do what is due after this step, and set how many further steps may be buffered."""
         steps = self.watcher.steps
         self.facts.after_step(optimizer)
         if self.discovery.active and steps >= self._discovery_end:
             self.discovery.settle()
         nested = self.observer.timeline.nested_optimizer
         if self._plain_steps and not nested and steps >= INSPECTED_STEPS:
-            # Not needed any more: the time from backward to the step's end is the optimizer's.
+            # Without this hook, the time from backward to the step's end counts as optimizer.
             self._optimizer_hooks[0].remove()
-        if steps >= self.ddp.next_reading:
+        if steps >= self.ddp.next_reading_step:
             overlap = self.ddp.read_statistics(steps)
             if overlap is not None:
                 self.observer.step_facts["hidden"] = overlap
@@ -340,7 +342,8 @@ class Hooks:
             self.profile.after_step(self.facts.device)
         if self.watcher.done:
             self.watcher.stop_program()
-        next_step = min(self.watcher.next_urgent_step, self.facts.next_step, self.ddp.next_reading)
+        watcher, facts, ddp = self.watcher, self.facts, self.ddp
+        next_step = min(watcher.next_urgent_step, facts.next_step, ddp.next_reading_step)
         unbuffered = self.profile.pending or self.discovery.active
         self.buffer.max_steps = 0 if unbuffered else next_step - steps - 1
 

@@ -1,8 +1,8 @@
 """The hooks that run in every step, with as few Python operations as possible.
 
-The training evicts their data from the CPU's caches: each object that a hook reads costs a
-microsecond. So they share local variables, which ``refresh`` copies from our objects when one of
-these changes, and ``make_hot_hooks`` is one long function with branches instead of helpers.
+The training evicts the hooks' data from the CPU's caches, so each object that a hook reads costs a
+microsecond. So the hooks share local variables, which ``refresh`` copies from our objects whenever
+an object changes, and ``make_hot_hooks`` is one long function with branches instead of helpers.
 """
 
 import functools
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scalewise.watch.torch.hooks import Hooks
 
 INSPECTED_STEPS = 10
-"""Steps after which a loader's batch is not inspected, if the model's input shows its size."""
+"""After so many steps a loader's batch is not inspected, if the model's input shows its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class HotHooks:
 
 
 def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotHooks:
-    """Return the hooks as closures over shared local variables; ``slow`` handles rare cases."""
+    """Return the hooks as closures over shared local variables; rare cases are left to ``slow``."""
     compiling = torch.compiler.is_compiling
     record: Callable[[tuple[Any, float]], None] | None = None
     """Takes an event and its time; None while the watcher is disabled."""
@@ -63,12 +63,13 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
 
     def around_forward(
-        original: Callable[..., Any], models: set[int] | None = None
+        original: Callable[..., Any], model_ids: set[int] | None = None
     ) -> Callable[..., Any]:
-        """Return a class's ``__call__`` that records an event before and after it.
+        """Return a class's ``__call__`` that records an event before and after the original.
 
-        With gradients enabled, only calls of ``models`` (ids) count: other instances of the class
-        may be parts of them. Without gradients all count: validation may use an untrained copy.
+        With gradients enabled, only calls of ``model_ids`` are recorded: other instances of the
+        class may be parts of a model. Without gradients all calls are recorded: validation may use
+        an untrained copy.
         """
 
         @functools.wraps(original)
@@ -76,7 +77,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             # A compiler that traces this function follows only this first branch.
             if (may_compile and compiling()) or record is None:
                 return original(*args, **kwargs)
-            # The usual case, without another call: the known model with a plain tensor as input.
+            # The usual case: the settled model is called to train, with a plain tensor as input.
             if (
                 id(args[0]) == settled_model_id
                 and input_has_batch
@@ -88,7 +89,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             ):
                 syncing = replicated and args[0].require_backward_grad_sync
                 record((("forward", shape[0], True, syncing, settled_model_id), now()))
-            elif models is None or id(args[0]) in models or not is_grad_enabled():
+            elif model_ids is None or id(args[0]) in model_ids or not is_grad_enabled():
                 try:
                     slow.forward(args, kwargs)
                 except Exception as problem:
@@ -151,7 +152,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         return watched
 
     def last_gradient(*gradients: Any) -> None:
-        """Record that the remaining backward only waits for other ranks."""
+        """Record that from now on this backward only waits for other ranks."""
         if not (may_compile and compiling()) and record is not None:
             record((("split", "sync"), now()))
 
@@ -162,7 +163,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         depth += 1
         if depth == 1:
             record((("begin", "optimizer"), now()))
-        # An argument is a closure, or the optimizer that a GradScaler steps.
+        # ``step`` has no argument but a closure; a GradScaler's ``step`` has the optimizer.
         values = (*args[1:], *kwargs.values())
         slow.before_step(nested=depth > 1 or any(value is not None for value in values))
 

@@ -1,4 +1,4 @@
-"""Gather facts of the training's loader; after the last step, measure it without training."""
+"""Gather facts of the loader that feeds training; if requested, time this loader after training."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from scalewise.watch.torch.observer import Observer
 MAX_SECONDS = 5.0
 MAX_BATCHES = 200
 WARMUP_BATCHES = 2
-"""Batches that are not counted if worker processes must start first."""
+"""First batches that are not measured if the loader has to start worker processes."""
 
 
 class Loaders:
@@ -21,7 +21,7 @@ class Loaders:
     def __init__(self, watcher: Watcher, observer: Observer) -> None:
         self._watcher, self._observer = watcher, observer
         self._should_measure = watcher.spec.loaders_alone
-        self._facts: dict[int, dict[str, Any]] = {}  # By loader id, as ``_loaders``.
+        self._facts: dict[int, dict[str, Any]] = {}  # The key is a loader's id, as below.
         self._loaders: dict[int, Any] = {}
 
     def on_epoch(self, loader: Any) -> None:
@@ -31,7 +31,7 @@ class Loaders:
             size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
         workers = int(getattr(loader, "num_workers", 0))
         self._facts[id(loader)] = {"workers": workers, "batch": size, "batches": 0}
-        if self._should_measure:  # Without a reference it may be deleted before the program ends.
+        if self._should_measure:  # The reference keeps the loader alive until the program ends.
             self._loaders[id(loader)] = loader
 
     def collect_at_end(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Loaders:
 
 
 def measure_alone(loader: Any) -> dict[str, Any]:
-    """Return the samples per second of this loader (``rate``), and how many batches were measured.
+    """Return a loader's samples per second (``rate``, if known) and the number of measured batches.
 
     >>> measure_alone([[1.0]] * 3)
     {'batches': 0}

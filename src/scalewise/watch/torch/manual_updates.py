@@ -1,8 +1,8 @@
 """Detect the steps of a loop that updates its weights itself, without a PyTorch optimizer.
 
-One weight is copied after the first backward and compared at each activity until it changes. From
-then on a step has as many backwards as came before that change, and ends at the next fetch or
-forward. Weights that never change are not trained: the gradients were used for something else.
+One weight is copied after the first backward and compared at each activity until it changes. The
+number of backwards before that change is taken for the number in every step. A step ends at the
+first fetch or forward after these backwards. If the weight never changes, nothing is trained.
 """
 
 from collections import deque
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 MAX_BACKWARDS = 64
-"""Backwards after which unchanged weights are assumed not to be trained."""
+"""If the weight is unchanged after so many backwards, the loop is assumed not to train."""
 MAX_OPERATIONS = 1000
-"""Operations of a loss among which a weight is searched for."""
+"""How many operations of a loss's graph are searched for a weight."""
 
 
 class ManualUpdates:
@@ -23,7 +23,7 @@ class ManualUpdates:
     def __init__(
         self, on_step: Callable[["ManualUpdates"], None], on_give_up: Callable[[], None]
     ) -> None:
-        self._on_step, self._give_up = on_step, on_give_up
+        self._on_step, self._on_give_up = on_step, on_give_up
         # ``Facts`` reads these two from an optimizer.
         self.defaults: dict[str, Any] = {}
         self.param_groups: list[dict[str, Any]] = [{}]
@@ -32,19 +32,19 @@ class ManualUpdates:
         self._backwards_per_step = 0
         """0 while unknown."""
         self._ends_with_backward = False
-        """Whether a step ends with its last backward: nothing else precedes the next backward."""
+        """Whether the next step begins with a backward, so that the last backward ends a step."""
         self._weight: torch.Tensor | None = None
         self._copy: torch.Tensor | None = None
 
     def before_activity(self, backward: bool) -> None:
-        """Check for an update before a fetch, the call of a model, a backward or a save."""
+        """End the step if it is complete, before a fetch, a model's call, a save or a backward."""
         if not self._backwards:
             return
         if not self._backwards_per_step:
             weight, copy = self._weight, self._copy
             if weight is None or copy is None or torch.equal(weight.detach(), copy):
                 if self._backwards >= MAX_BACKWARDS:
-                    self._give_up()
+                    self._on_give_up()
                 return
             self._backwards_per_step, self._ends_with_backward = self._backwards, backward
             self._weight = self._copy = None
@@ -59,7 +59,7 @@ class ManualUpdates:
         if not self._backwards_per_step and self._weight is None:
             weight = find_weight(loss)
             if type(weight) not in (torch.Tensor, torch.nn.Parameter):
-                self._give_up()  # None, or sharded: comparing it would communicate.
+                self._on_give_up()  # No weight, or a sharded one: comparing it would communicate.
                 return
             self._weight, self._copy = weight, weight.detach().clone()
         elif self._ends_with_backward and self._backwards >= self._backwards_per_step:
@@ -71,7 +71,7 @@ class ManualUpdates:
 
 
 def find_weight(loss: Any) -> Any:
-    """Return the leaf tensor with a gradient that is nearest to the loss in its graph, or None.
+    """Return the weight that is nearest to the loss in the autograd graph, or None.
 
     >>> w = torch.ones(2, requires_grad=True)
     >>> find_weight((w * torch.zeros(2)).sum()) is w

@@ -1,11 +1,11 @@
 """Derive optimizer steps, their phases and samples from events in a user's training loop.
 
 This module does not import PyTorch: the hooks report events, and the observer decides what they
-mean. A step lasts from one end of ``optimizer.step()`` to the next, of the last optimizer called in
-the loop: the closer. Every moment in it belongs to one lap. An activity, such as a forward, is a
-lap of its name; ``timeline.GAP_PHASES`` names the time between two activities by what they are.
-Validation and checkpoints are pauses: laps that do not count as time of the step, and spans of the
-rank's life. A detour is validation between two batches of one step. If the program calls
+mean. The *closer* is the optimizer that the loop calls last; a step ends when the closer's ``step``
+returns. A step is divided into *laps* without gaps. An activity, such as a forward, is a lap with
+the activity's name; a lap between two activities gets its name from ``timeline.GAP_PHASES``.
+Validation and checkpoints are *pauses*: their laps do not count as time of the step, and each is
+recorded as a span. A *detour* is validation between two batches of one step. If the program calls
 ``probe.step`` itself (``Watcher.explicit``), steps are observed but not recorded.
 """
 
@@ -21,22 +21,22 @@ from scalewise.watch.torch.step_optimizers import OptimizerStep, StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
 NESTING = ("forward", "validate", "backward", "sync")
-"""Activities within which the call of a model is not a separate activity."""
+"""A model that is called during one of these activities does not begin another activity."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTemplate:
-    """A typical step: its events, and the row that the observer made of them."""
+    """A typical step: its events, and the lap names and samples that the observer derived."""
 
     events: list[tuple[Any, ...]]
     names: list[str]
     samples: int
     state: PendingBatches
-    """The observer's state before the step; the same events in another state mean another row."""
+    """The observer's state before the step. In another state, equal events may mean other laps."""
 
 
 class Observer:
-    """Makes rows and spans from events; an event calls the method or attribute of its name."""
+    """Records steps and spans; an event's name is the method or attribute that is called for it."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self.watcher = watcher
@@ -52,13 +52,13 @@ class Observer:
         self.steps = 0
         self.last_samples = 0
         self.last_row: tuple[list[str], list[float]] = ([], [])
-        """The names of the last step's laps, and the host's times at which they begin and end."""
+        """The names of the last step's laps, and the host's times where laps begin and end."""
         self.trains_in_eval = False
         """Whether a backward followed the forward of a model in eval mode."""
         self._eval_forward: tuple[Candidate, int | None, Hashable] | None = None
         """The last forward of a model in eval mode, its samples and the model."""
         self.step_facts: dict[str, Any] = {}
-        """What the hooks learned since the last step; it is written with the next one."""
+        """What the hooks learned since the last step; it is recorded with the next step."""
         self._forwards = 0
         """Training forwards since the last backward."""
         self._closure_forwards = 0
@@ -66,10 +66,10 @@ class Observer:
         self._syncing = False
         """Whether the gradients of the last forward are reduced over ranks in its backward."""
 
-    # Events.
+    # Methods named after events; their docstrings say what has happened.
 
     def split(self, activity: str) -> None:
-        """All gradients are computed: if ranks reduce them, the remaining backward is sync."""
+        """All gradients are computed; if ranks reduce them, backward becomes ``activity``."""
         timeline, stack = self.timeline, self.timeline.activities
         timeline.lap(stack[-1] if stack else "other")
         if stack and self._syncing:
@@ -91,19 +91,19 @@ class Observer:
         self.counts.fetched(fetch.source, samples)
 
     def exhausted(self) -> None:
-        """The loader has returned no batch: an iterator, or the end of its data."""
+        """The loader has returned an iterator instead of a batch, or has no more batches."""
         self.end()
         self.pauses.last_fetch.end = len(self.timeline.names)
 
     def forward(
         self, samples: int | None, training: bool, syncing: bool = False, model: Hashable = None
     ) -> None:
-        """A model is called. ``training``: gradients are enabled; ``syncing``: its backward reduces
-        gradients over ranks.
+        """A model is called. ``training`` says whether gradients are enabled, ``syncing`` whether
+        the backward of this call reduces gradients over ranks.
         """
         self._eval_forward = None
         stack = self.timeline.activities
-        if stack and stack[-1] in NESTING:  # Inside another model, or again in backward.
+        if stack and stack[-1] in NESTING:  # Inside another model, or recomputed in backward.
             self._syncing |= syncing  # DDP inside another module, such as Fabric's.
             self.begin(stack[-1])
         elif training:
@@ -125,7 +125,7 @@ class Observer:
                 self.pauses.check()
 
     def forward_eval(self, samples: int | None, syncing: bool, model: Hashable) -> None:
-        """A model in eval mode is called with gradients on: training, if a backward follows."""
+        """A model in eval mode is called with gradients; if a backward follows, it is training."""
         stack = self.timeline.activities
         # A call in a closure of the optimizer is always training.
         nested = stack and stack[-1] in (*NESTING, "optimizer")
@@ -156,13 +156,13 @@ class Observer:
         timeline = self.timeline
         if timeline.activities and timeline.activities[-1] == "optimizer":
             self.end()
-        else:  # No event reported its beginning.
+        else:  # Its begin was not reported: assign the time since the last event to it.
             timeline.lap("optimizer")
             timeline.last_activity = "optimizer"
         self._closure_forwards, self._eval_forward = 0, None
         step = OptimizerStep(optimizer, len(timeline.names), self.counts.end_segment())
         if self.in_step and (load_end := self.optimizers.pop_untrained()) is not None:
-            timeline.rename(0, load_end, "checkpoint")  # A checkpoint was loaded.
+            timeline.rename(0, load_end, "checkpoint")  # Loading one made an untrained step.
             timeline.record_pause("checkpoint", 0, load_end)
         if ended := self.optimizers.add(step, trained=self.in_step):
             self._close_steps(ended)
@@ -200,7 +200,7 @@ class Observer:
     # Called by the event buffer.
 
     def state(self) -> PendingBatches | None:
-        """Return the state that decides what the next events mean; None if a step has begun."""
+        """Return what decides the meaning of the next events; None if a step may have begun."""
         timeline, pauses, optimizers = self.timeline, self.pauses, self.optimizers
         if timeline.activities or timeline.names or pauses.candidates:
             return None
@@ -229,7 +229,7 @@ class Observer:
             self.watcher.add_steps(rows)
 
     def _begin_training(self) -> None:
-        """Note that the current step trains; decide whether the laps before were a pause."""
+        """Note that the current step trains; decide whether its earlier laps were a pause."""
         timeline, pauses = self.timeline, self.pauses
         if not timeline.started:
             timeline.start()
@@ -260,11 +260,11 @@ class Observer:
         timeline, pauses = self.timeline, self.pauses
         self.optimizers.pending = []
         mark = segments = 0
-        for step in ended:  # Marks are renumbered after each: its end becomes mark 0.
+        for step in ended:  # After each step, marks are renumbered: the step's end becomes mark 0.
             end, samples = step.mark - mark, self.counts.close(step.segments - segments)
             mark, segments = step.mark, step.segments
             if pauses.checkpoint_start is not None and pauses.checkpoint_start < end:
-                pauses.record_checkpoint()  # No training was observed after it.
+                pauses.record_checkpoint()  # No training was observed after the checkpoint.
             first, train_start = timeline.skip_pauses(end) if timeline.has_pauses else (0, 0)
             times = timeline.times
             timeline.add_steps(times[train_start], times[end], samples, 1)

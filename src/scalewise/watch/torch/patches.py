@@ -1,4 +1,4 @@
-"""Wrap functions of PyTorch; an error of ours disables the watcher, and training continues."""
+"""Wrap functions of PyTorch; an error in our code disables the watcher, and training continues."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ AfterCall = Callable[[Any], None]
 class Patches:
     """Wrapped functions of modules, and methods of classes, that can be restored.
 
-    No object is patched: a patched model could not be pickled and copied as before.
+    Instances are never patched, because a patched model might fail to be pickled or copied.
     """
 
     def __init__(self, watcher: Watcher, disable: Callable[[Exception], None]) -> None:
@@ -51,9 +51,10 @@ class Patches:
     def wrap(
         self, owner: Any, name: str, before: Callable[[Args, Kwargs], AfterCall | None]
     ) -> None:
-        """Add a patch that calls ``before(args, kwargs)``, the original, then what ``before`` gave.
+        """Add a patch that calls ``before(args, kwargs)``, then the original.
 
-        The last call gets the result, or None if the original failed: a begin event needs an end.
+        If ``before`` returned a function, it is called last, with the result. If the original
+        failed, it is called with None, because an activity that has begun must also end.
         """
         original = getattr(owner, name)
         watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable
@@ -80,7 +81,7 @@ class Patches:
         self.add((owner, name, original, watched))
 
     def apply(self) -> None:
-        """Install all patches, and later ones as they are added."""
+        """Install all patches; patches added later are installed immediately."""
         self._applied = True
         self._install(self._patches)
 
@@ -88,8 +89,8 @@ class Patches:
         for owner, name, _, watched in patches:
             setattr(owner, name, watched)
 
-    def remove(self, only: str = "") -> None:
-        """Restore all originals, or those named ``only``, unless a later patch replaced ours."""
+    def remove(self, only_name: str = "") -> None:
+        """Restore all functions, or those named ``only_name``, unless others wrapped them again."""
         for owner, name, original, watched in self._patches:
-            if only in ("", name) and getattr(owner, name) is watched:
+            if only_name in ("", name) and getattr(owner, name) is watched:
                 setattr(owner, name, original)

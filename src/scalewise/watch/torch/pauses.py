@@ -1,7 +1,7 @@
 """Decide which laps between two optimizer steps were validation or a checkpoint.
 
-Whether a fetch or a forward without gradients belonged to a step is known only at the next training
-forward, or at the end of the program.
+A fetch or a forward without gradients may belong to a step or to validation. The next training
+forward decides which, or the end of the program. A mark is the boundary of two laps.
 """
 
 from collections.abc import Hashable
@@ -12,8 +12,8 @@ from scalewise.watch.torch.step_optimizers import StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
 MAX_TEACHER_FORWARDS = 6
-"""Between fetching a batch and training on it, at most this many forwards without gradients belong
-to the step (a teacher's), if the loader has not fed training yet; else any number does.
+"""Forwards without gradients between the fetch of a batch and its training may be a teacher model's
+and belong to the step. If the loader has not fed training before, more than this are validation.
 """
 
 
@@ -22,17 +22,17 @@ class Candidate:
     """A fetch or a forward in the current step that may turn out to be validation."""
 
     kind: str
-    """``fetch``, or ``check``: a forward without gradients."""
+    """``fetch``, or ``check`` for a forward without gradients."""
     source: Hashable  # The loader of a fetch; None for a check.
     start: int
-    """The index of the mark at which it began."""
-    end: int = -1
+    """The index of the mark at which this fetch or forward began."""
+    end: int = -1  # The index of the mark at its end; -1 while it is running.
     has_batch: bool = False
     """Whether a fetch returned a batch, not an iterator or the end of the data."""
 
 
 class Pauses:
-    """Tracks candidates for validation, and checkpoints, until the next step decides."""
+    """Collects candidates for validation until they are decided, and checkpoints."""
 
     def __init__(
         self, timeline: Timeline, counts: SampleCounts, optimizers: StepOptimizers
@@ -42,16 +42,16 @@ class Pauses:
         self.undecided = False
         """Whether some candidate may be validation."""
         self.detour: int | None = None
-        """The mark, within a step, at which a loader was read that has never fed training."""
+        """The mark where validation within a step seems to begin: a new loader was read there."""
         self.last_fetch = Candidate("fetch", None, 0)
         self.checkpoint_start: int | None = None
         """The mark at which a checkpoint began that is not recorded yet."""
         self._checkpoint_end: int | None = None
-        """The mark at which it ended; None while it is being written."""
+        """The mark at which this checkpoint ended; None while it is being written."""
         self._timeline, self._counts, self._optimizers = timeline, counts, optimizers
 
     def fetch(self, source: Hashable, *, accumulating: bool) -> None:
-        """Note a fetch; ``accumulating``: it is within a step, after a backward."""
+        """Note a fetch; ``accumulating`` says whether it follows a backward of the same step."""
         timeline = self._timeline
         self.last_fetch = Candidate("fetch", source, len(timeline.names))
         self.candidates.append(self.last_fetch)
@@ -77,7 +77,7 @@ class Pauses:
         self._timeline.record_build()
 
     def first_fetch(self) -> int:
-        """Return the mark of the training's first fetch, after batches that were only inspected."""
+        """Return the mark of the first fetch for training; earlier batches were only inspected."""
         if not self.candidates or any(item.kind == "check" for item in self.candidates):
             return 0
         source = self.candidates[-1].source
@@ -85,7 +85,7 @@ class Pauses:
         return iterators[-1] if iterators else 0
 
     def adopt_loader(self) -> None:
-        """Count the last fetch's loader as a training loader, if its batch is trained on now."""
+        """Count another loader as a training loader, if training uses the batch last fetched."""
         if not self.undecided:
             return
         fetches = [item for item in self.candidates if item.kind == "fetch"]
@@ -117,31 +117,31 @@ class Pauses:
     def settle(self, *, before_training: bool) -> None:
         """Decide which laps after the last optimizer's step were validation, and record them."""
         loaders = self.training_loaders
-        checks = [  # Including fetches from loaders that do not feed training.
+        validation = [
             item
             for item in self.candidates
             if item.kind == "check" or (loaders and item.source not in loaders)
         ]
-        fetches = [item for item in self.candidates if item not in checks]
+        fetches = [item for item in self.candidates if item not in validation]
         if before_training and fetches:
-            checks = self._without_teachers(checks, fetches[-1])
-        if not checks:
+            validation = self._without_teachers(validation, fetches[-1])
+        if not validation:
             return
-        end = max(check.end for check in checks)
+        end = max(item.end for item in validation)
         later = [fetch.start for fetch in fetches if fetch.start >= end]
         if later:
             end = later[0]
-        elif before_training and checks[-1].kind == "fetch":
-            # Another loader was read, for a model whose calls are not hooked.
+        elif before_training and validation[-1].kind == "fetch":
+            # A loader was read to validate with a model whose calls are not hooked.
             end = len(self._timeline.names)
         self._drop_batches(end)
-        start = min(self._optimizers.last_mark, checks[0].start)
+        start = min(self._optimizers.last_mark, validation[0].start)
         self._timeline.rename(start, end, "validate", keep=("checkpoint",))
         self._timeline.record_pause("validate", start, end)
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
     def begin_checkpoint(self) -> None:
-        """Begin a checkpoint between steps; files with no step between them are one checkpoint."""
+        """Begin a checkpoint between steps; files saved without a step between them are one."""
         timeline = self._timeline
         if not timeline.started:
             timeline.start()
@@ -158,7 +158,7 @@ class Pauses:
         timeline.activities.append("checkpoint")
 
     def end_checkpoint(self) -> None:
-        """End a checkpoint; one within a step is recorded at once."""
+        """End a checkpoint; a checkpoint within a step is recorded immediately."""
         timeline = self._timeline
         timeline.end()
         if timeline.activities:
@@ -191,15 +191,15 @@ class Pauses:
         self._shift(end)
         self.detour = None
 
-    def _without_teachers(self, checks: list[Candidate], fetch: Candidate) -> list[Candidate]:
-        """Return ``checks`` without forwards between ``fetch`` and its training: a teacher's."""
-        late = [check for check in checks if check.start >= fetch.end]
+    def _without_teachers(self, items: list[Candidate], fetch: Candidate) -> list[Candidate]:
+        """Return ``items`` without a teacher model's forwards, which follow the last ``fetch``."""
+        teachers = [item for item in items if item.start >= fetch.end]
         loaders = self.training_loaders
-        if len(late) > MAX_TEACHER_FORWARDS and loaders and fetch.source not in loaders:
-            return checks
-        for check in late:
-            self._timeline.rename(check.start, check.end, "forward", only="validate")
-        return [check for check in checks if check not in late]
+        if len(teachers) > MAX_TEACHER_FORWARDS and loaders and fetch.source not in loaders:
+            return items
+        for item in teachers:
+            self._timeline.rename(item.start, item.end, "forward", only="validate")
+        return [item for item in items if item not in teachers]
 
     def _drop_batches(self, end: int) -> None:
         """Remove the batches fetched before mark ``end`` from the sample counts."""

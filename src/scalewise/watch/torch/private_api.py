@@ -1,6 +1,6 @@
 """The only module that uses PyTorch's private names.
 
-If the installed version lacks a name, functions return None, nothing, or use a public interface.
+If the installed version lacks a name, a function uses a public interface, or returns "unknown".
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ for metrics, random seeds and the initial weights, not to average gradients.
 
 
 def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> list[Patch]:
-    """Return patches that wrap every fetch in ``around``, and set ``LOADER`` on iterators."""
+    """Return patches that wrap every fetch with ``around``, and set iterators' ``LOADER``."""
     cls: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
     if cls is None:
         return _wrap_iterators(around)
@@ -34,14 +34,14 @@ def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -
         setattr(iterator, LOADER, id(loader))
         return iterator
 
-    # ``__init__`` is not wrapped: its warnings name the caller's line, which would be ours.
-    # A replaced ``__new__`` cannot be deleted: the patch restores a plain one.
+    # A wrapped ``__init__`` would make its warnings name our line instead of the program's.
+    # A replaced ``__new__`` cannot be deleted, so removing the patch sets a plain one.
     fetch = cls.__next__
     return [(cls, "__new__", new_plain, new_with_loader), (cls, "__next__", fetch, around(fetch))]
 
 
 def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
-    """Fall back to the public interface: wrap the iterator that ``__iter__`` returns."""
+    """Return a patch of the public ``__iter__``, which wraps the iterator that it returns."""
     original = DataLoader.__iter__
 
     class Batches:
@@ -66,7 +66,7 @@ def drawn_samples(iterator: Any) -> int | None:
         size = int(sampler.batch_size)
     except Exception:
         return None
-    try:  # The last batch of an epoch may have fewer.
+    try:  # The last batch of an epoch may have fewer samples.
         remaining = len(sampler.sampler) - size * (iterator._num_yielded - 1)
     except Exception:
         return size
@@ -80,7 +80,7 @@ def buffer_exchange_methods() -> list[tuple[Any, str]]:
 
 
 def may_average(wait_args: tuple[Any, ...]) -> bool:
-    """Return whether the collective of ``Work.wait`` may average gradients or weights."""
+    """Return whether the collective that a ``wait`` waits for may average gradients or weights."""
     try:
         return wait_args[0]._get_op_type() not in NOT_AVERAGING
     except Exception:
@@ -88,7 +88,7 @@ def may_average(wait_args: tuple[Any, ...]) -> bool:
 
 
 def in_backward() -> bool:
-    """Return whether a backward is running: a forward in it recomputes activations."""
+    """Return whether a backward is running; a forward then only recomputes activations."""
     return bool(getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1)
 
 
@@ -109,7 +109,7 @@ def ddp_overlap(model: Any) -> float | None:
 
 
 def ddp_facts(model: Any) -> dict[str, Any]:
-    """Return the sizes of DDP's gradient buckets, if known."""
+    """Return the sizes of DDP's gradient buckets as ``buckets``; empty if unknown."""
     try:
         data = model._get_ddp_logging_data()
         sizes = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
@@ -119,5 +119,5 @@ def ddp_facts(model: Any) -> dict[str, Any]:
 
 
 def profiler_is_running() -> bool:
-    """Return whether a profiler is running already: starting a second one would end it."""
+    """Return whether a profiler is running; starting a second profiler would end the first."""
     return bool(getattr(torch.autograd, "_profiler_enabled", lambda: False)())

@@ -1,8 +1,8 @@
 """Trace a few steps with PyTorch's own profiler, if requested.
 
-Profiling slows the steps: all from the profiler's start to the step after its end are flagged
-``traced``, and their time is a span ``trace``. The profiler warms up in the step before the traced
-ones; in the step after them the ranks synchronise again. Our laps are written beside the trace.
+The profiler warms up in the step before the traced steps; in the step after them the ranks become
+synchronous again. All these steps are slow: they are flagged ``traced``, and their time is a span
+``trace``. Our laps (the phases of the traced steps) are written beside the trace.
 """
 
 import gzip
@@ -21,15 +21,15 @@ from scalewise.record.write import marks_file, operators_file, trace_file, write
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.event_buffer import EventBuffer
 
-FIRST_STEP = 20
+FIRST_STEP = 20  # The profiler starts after this step.
 UNMEASURED_STEPS = 2
-"""Steps around the traced ones that are not measured either."""
+"""The step before and the step after the traced steps; they are not measured either."""
 MAX_OPERATORS = 20
 EVENTS_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 TIME_ORIGIN = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 Lap = dict[str, Any]
-"""One lap: step, name, start and end by the host's monotonic and by the wall clock."""
+"""Keys: step, name, start and end (host's monotonic clock), at and until (wall clock)."""
 
 
 class Profile:
@@ -39,15 +39,15 @@ class Profile:
         self._watcher, self._buffer = watcher, buffer
         self._observer = buffer.observer
         self._trace_steps = watcher.spec.trace
-        self._first_step = FIRST_STEP  # The same on every rank.
+        self._first_step = FIRST_STEP  # The same step on every rank.
         if watcher.spec.stop_after:
-            last = watcher.spec.stop_after - self._trace_steps - UNMEASURED_STEPS
-            self._first_step = min(FIRST_STEP, max(1, last))
+            latest_start = watcher.spec.stop_after - self._trace_steps - UNMEASURED_STEPS
+            self._first_step = min(FIRST_STEP, max(1, latest_start))
         self._profiler: Any = None
         self._open_range: Any = None
         self._began = self._wall_offset = 0.0
         self._last_steps = -1
-        """Steps at the last call; still the same if no step of the loop has ended since."""
+        """Steps at the last call of ``after_step``, which may come without a new step."""
         self._profiled = 0
         """Steps since the profiler started, its warm-up included."""
         self._laps: list[Lap] = []
@@ -65,7 +65,7 @@ class Profile:
             self._end(problem)
 
     def finish(self) -> None:
-        """Write the trace so far: the program ends."""
+        """Write the trace of the steps so far, because the program ends."""
         if not self.pending:
             return
         try:
@@ -97,13 +97,13 @@ class Profile:
                     {"step": self._watcher.steps - 1, "name": name, "start": start, "end": end}
                     for name, start, end in zip(names, times, times[1:])
                 ]
-            elif device.type == "cuda":  # Queued work belongs to the step before.
+            elif device.type == "cuda":  # Queued work must not appear in the first traced step.
                 torch.cuda.synchronize(device)
             self._profiler.step()
             if self._profiled == 1:
                 self._wall_offset = time.time() - time.perf_counter()
             elif self._profiled == self._trace_steps + 1:
-                self._profiler = None  # By its schedule it has ended, and called ``_save``.
+                self._profiler = None  # By its schedule it has ended itself and called ``_save``.
         else:
             self._end()
             return
@@ -144,7 +144,7 @@ class Profile:
         write_json(marks_file(folder, rank), {"rank": rank, "laps": self._laps})
 
     def _end(self, problem: Exception | None = None) -> None:
-        """End the profiling, because of a problem or with a trace."""
+        """End the profiling; a problem is printed and recorded."""
         self.pending = False
         if problem is not None:
             self._stop_ranges()
@@ -156,7 +156,7 @@ class Profile:
             self._watcher.span("trace", self._began, time.perf_counter())
 
     def _enter_range(self, activity: str) -> None:
-        """Show the activity in Nsight as an NVTX range, which may end in another thread."""
+        """End the NVTX range of the last activity and begin another, for display in Nsight."""
         if self._open_range is not None:
             torch.cuda.nvtx.range_end(self._open_range)
         name = f"scalewise: {activity}"
@@ -184,7 +184,7 @@ def slowest_operators(averages: Any) -> list[dict[str, Any]]:
 
 
 def with_laps(trace: bytes, laps: list[Lap]) -> bytes:
-    """Return a Chrome trace with our laps as a track; it may be large, so it is not parsed."""
+    """Return a Chrome trace with our laps as a track; a large trace is not parsed, to save time."""
     events_start = EVENTS_START.search(trace)
     if events_start is None or not laps:
         return trace

@@ -1,10 +1,10 @@
-"""Decide which optimizer ends a step of the training loop, where a loop has several."""
+"""Decide which optimizer ends a step of the training loop, if the loop has several optimizers."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 STEPS_TO_CHANGE = 8
-"""Steps of another optimizer after which the loop is assumed to have changed."""
+"""After so many steps of another optimizer, that optimizer is assumed to end the loop's steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,26 +13,26 @@ class OptimizerStep:
 
     optimizer: Hashable
     mark: int
-    """The index of the mark at which it ended."""
+    """The index of the mark (boundary of two laps) at which this optimizer step ended."""
     segments: int
-    """Segments of sample counts up to its end."""
+    """How many segments of sample counts the loop's step has until then."""
 
 
 class StepOptimizers:
-    """The optimizers of a program, and the closer: the one whose step ends a step of the loop."""
+    """The optimizers of a program; the closer is the optimizer whose step ends the loop's step."""
 
     def __init__(self) -> None:
         self.closer: Hashable = None
         self.pending: list[OptimizerStep] = []
-        """Optimizer steps since the last step of the loop; all of them until there is a closer."""
+        """Optimizer steps since the last step of the loop, or since the program began."""
         self._trained = False
         """Whether a pending step followed a forward or backward."""
-        self._new: set[Hashable] = set()
-        """Optimizers that were created while another one was the closer."""
+        self._new_optimizers: set[Hashable] = set()
+        """Optimizers that were created when there was a closer already."""
 
     @property
     def last_mark(self) -> int:
-        """The mark at the end of the last pending step; 0 without one."""
+        """The mark at the end of the last pending step; 0 if no step is pending."""
         return self.pending[-1].mark if self.pending else 0
 
     def drop_laps(self, count: int) -> None:
@@ -42,18 +42,18 @@ class StepOptimizers:
     def create(self, optimizer: Hashable) -> None:
         """Note a new optimizer: if there is a closer, the loop may be about to change."""
         if self.closer is not None:
-            self._new.add(optimizer)
+            self._new_optimizers.add(optimizer)
 
     def delete(self, optimizer: Hashable, *, in_step: bool) -> None:
         """Forget a deleted optimizer; if it was the closer, its loop has ended."""
-        self._new.discard(optimizer)
+        self._new_optimizers.discard(optimizer)
         if optimizer == self.closer and not self.pending and not in_step:
             self.closer, self._trained = None, False
 
     def pop_untrained(self) -> int | None:
-        """Forget pending steps without a gradient; return the mark at their end, or None.
+        """Forget pending steps that trained nothing; return the mark at their end, None if none.
 
-        PyTorch performs one to allocate an optimizer's state before it loads a checkpoint.
+        PyTorch makes such a step to allocate an optimizer's state before it loads a checkpoint.
         """
         if self.closer is not None or not self.pending or self._trained:
             return None
@@ -62,7 +62,7 @@ class StepOptimizers:
 
     def add(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
         """Add an optimizer's step; return the pending steps that end a step of the loop."""
-        if self.closer is None:  # It will be the last optimizer before one steps a second time.
+        if self.closer is None:  # When an optimizer steps again, the one before it is the closer.
             self._trained |= trained
             if all(step.optimizer != other.optimizer for other in self.pending):
                 self.pending.append(step)
@@ -79,8 +79,8 @@ class StepOptimizers:
         return self._steps_of_new(step.optimizer)
 
     def may_end_step(self, optimizer: Hashable) -> bool:
-        """Return whether this optimizer may end steps, although ``add`` returned none."""
-        return self.closer is None or optimizer in self._new
+        """Return whether this optimizer, though it is not the closer, may turn out to be."""
+        return self.closer is None or optimizer in self._new_optimizers
 
     def last_steps(self) -> list[OptimizerStep]:
         """Return the pending steps that end a step of the loop because the program ends."""
@@ -89,6 +89,6 @@ class StepOptimizers:
         return self._steps_of_new()
 
     def _steps_of_new(self, optimizer: Hashable = None) -> list[OptimizerStep]:
-        """Return the pending steps of optimizers newer than the closer, and of this one."""
-        closing = {*self._new, optimizer}
+        """Return the pending steps of new optimizers and of ``optimizer``."""
+        closing = {*self._new_optimizers, optimizer}
         return [step for step in self.pending if step.optimizer in closing]

@@ -1,4 +1,4 @@
-"""The laps of the step that is being observed, and the spans between steps."""
+"""The laps (timed parts) of the current step, between marks; and spans of training and pauses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ GAP_PHASES = {
     **{(last, "backward"): "forward" for last in BEFORE_BACKWARD},
     ("backward", "optimizer"): "optimizer",
 }
-"""The phase between two activities, if not ``other``; computing the loss counts as forward."""
+"""The phase of the time between two activities; others are ``other``. A loss counts as forward."""
 
 
 class Timeline:
-    """Laps since the end of the last step. Lap ``i`` lies between marks ``i`` and ``i + 1``."""
+    """Laps since the last step ended. Lap ``i`` lies between the boundaries, marks i and i + 1."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self._watcher = watcher
@@ -24,30 +24,30 @@ class Timeline:
         self.times = [now()]
         """The host's times at the marks, one more than ``names``."""
         self.marks: list[Any] = self.times
-        """Marks of the device's clock; without one, the same list as ``times``."""
+        """The device clock's times at the marks; without that clock, the same list as ``times``."""
         self.activities: list[str] = []
         """The running activities, the innermost last."""
         self.last_activity = ""
         self.on_change: Callable[[str], None] | None = None
-        """Called with the innermost activity whenever that changes."""
+        """Called with the innermost activity ("" if none) whenever this activity changes."""
         self.started = False
         """Whether any event has been observed; the first one starts the first step."""
         self.has_pauses = False
         self.recorded_until = self.times[0]  # The end of the last step or pause.
         self.nested_optimizer = False
         """Whether an optimizer was called inside another activity, such as a backward."""
-        self._mark: Callable[[], Any] | None = None
+        self._read_mark: Callable[[], Any] | None = None
         self.built = False  # Whether the end of the job's build is recorded.
         self._train_span: list[float] = []
         """Start of the current span of training, and end of its last step."""
         self._samples = self._steps = 0
-        """Of the current span of training."""
+        """Samples and steps of the current span of training."""
         self._validated_until = 0.0
 
-    def use_device_clock(self, mark: Callable[[], Any]) -> None:
-        """Time laps by the device's clock (``mark``) too; called before the first step."""
-        self._mark = mark
-        self.marks = [mark() for _ in self.times]
+    def use_device_clock(self, read_mark: Callable[[], Any]) -> None:
+        """Time laps by the device's clock too; called before the first step."""
+        self._read_mark = read_mark
+        self.marks = [read_mark() for _ in self.times]
 
     def start(self) -> None:
         """Start the first step now; the time before belongs to building the job."""
@@ -55,11 +55,11 @@ class Timeline:
         self.skip()
         self.recorded_until = self.times[0]
 
-    # ``begin`` and ``end`` repeat the lines of ``lap``: they handle most events, and another call
-    # for each would slow the program down.
+    # ``begin`` and ``end`` handle most events. They repeat the lines of ``lap``, because calling it
+    # would slow the program down.
 
     def begin(self, activity: str) -> None:
-        """Begin an activity; ``GAP_PHASES`` names the time between it and the last activity."""
+        """End the lap before an activity (see ``GAP_PHASES``), and begin the activity."""
         if not self.started:
             self.start()
         stack = self.activities
@@ -67,8 +67,8 @@ class Timeline:
         gap = stack[-1] if stack else GAP_PHASES.get((self.last_activity, activity), "other")
         self.names.append(gap)
         self.times.append(self.now())
-        if self._mark is not None:
-            self.marks.append(self._mark())
+        if self._read_mark is not None:
+            self.marks.append(self._read_mark())
         stack.append(activity)
         if self.on_change is not None:
             self.on_change(activity)
@@ -77,8 +77,8 @@ class Timeline:
         activity = self.activities.pop()
         self.names.append(activity)
         self.times.append(self.now())
-        if self._mark is not None:
-            self.marks.append(self._mark())
+        if self._read_mark is not None:
+            self.marks.append(self._read_mark())
         if activity != "sync":
             self.last_activity = activity
         if self.on_change is not None:
@@ -88,14 +88,14 @@ class Timeline:
         """Assign the time since the last mark to the phase ``name``."""
         self.names.append(name)
         self.times.append(self.now())
-        if self._mark is not None:
-            self.marks.append(self._mark())
+        if self._read_mark is not None:
+            self.marks.append(self._read_mark())
 
     def skip(self) -> None:
         """Move the last mark to now: the time since then belongs to no step."""
         self.times[-1] = self.now()
-        if self._mark is not None:
-            self.marks[-1] = self._mark()
+        if self._read_mark is not None:
+            self.marks[-1] = self._read_mark()
 
     def rename(
         self, start: int, end: int, name: str, *, keep: tuple[str, ...] = (), only: str = ""
@@ -108,11 +108,11 @@ class Timeline:
     def drop(self, end: int) -> None:
         """Remove the laps before mark ``end``."""
         del self.names[:end], self.times[:end]
-        if self._mark is not None:
+        if self._read_mark is not None:
             del self.marks[:end]
 
     def skip_pauses(self, end: int) -> tuple[int, int]:
-        """Return the first lap before mark ``end`` that is no pause, and the one after the last."""
+        """Return the first lap before mark ``end`` that is no pause; and the last pause's end."""
         names = self.names
         pauses = [index for index in range(end) if names[index] in PAUSES]
         first = next((index for index in range(end) if names[index] not in PAUSES), end)
@@ -124,24 +124,24 @@ class Timeline:
         names, times, marks = self.names, self.times, self.marks
         complete = not first and end == len(names)
         self.names, self.times = names[end:], times[end:]
-        self.marks = self.times if self._mark is None else marks[end:]
+        self.marks = self.times if self._read_mark is None else marks[end:]
         if not complete:
             names, times = names[first:end], times[first : end + 1]
-            marks = times if self._mark is None else marks[first : end + 1]
+            marks = times if self._read_mark is None else marks[first : end + 1]
         return names, times, marks
 
     def append_steps(self, times: list[float], marks: list[Any]) -> list[Any]:
-        """Continue after complete steps; return their marks, or without a device clock ``times``.
+        """Continue the timeline after complete steps; return the marks of these steps.
 
-        The last time and mark before these steps are inserted into both lists.
+        The last time and mark before the steps are inserted in front of ``times`` and ``marks``.
         """
         times.insert(0, self.times[0])
-        if self._mark is None:
+        if self._read_mark is None:
             marks = times
         else:
             marks.insert(0, self.marks[0])
         self.times = times[-1:]
-        self.marks = self.times if self._mark is None else marks[-1:]
+        self.marks = self.times if self._read_mark is None else marks[-1:]
         return marks
 
     def record_build(self) -> None:
@@ -176,9 +176,9 @@ class Timeline:
             self.record_build()
         self.has_pauses = True
         self.end_training()
-        recorded = self._validated_until if name == "validate" else 0.0
-        # Skip laps of another pause that is recorded already.
-        while start < end and (self.names[start] != name or self.times[start] < recorded):
+        earliest = self._validated_until if name == "validate" else 0.0
+        # Skip laps of another kind, and laps of validation that was already recorded.
+        while start < end and (self.names[start] != name or self.times[start] < earliest):
             start += 1
         self.recorded_until = self.times[end]
         if name == "validate":
