@@ -293,7 +293,7 @@ def test_closing_names_the_rank_that_had_left_its_loop_before_another_failed(tmp
     waits.line({"failed": "RuntimeError: Connection closed by peer", "kind": "error", "at": 5.0})
     assert close(tmp_path, attempt=1, world=2, ended=9.0) == (
         "rank 0 on here (process 7) failed after step 64: RuntimeError: Connection closed by peer; "
-        "rank 1 had left its loop after 63 steps: every rank must take as many"
+        "rank 1 had left its loop after 63 steps: every rank must make the same number of steps"
     )
 
 

@@ -70,7 +70,7 @@ def required_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
         started = f"{identity.launcher} started {identity.world}" if identity else "none started"
         raise SpecError(
             f"{spec.topology} needs {spec.ranks} ranks, but {started}",
-            hint="`scalewise plan` shows the command that starts each",
+            hint="`scalewise plan` shows the command that starts each rank",
         )
     return identity.rank
 
@@ -91,7 +91,7 @@ def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None
 
 
 def _rank_0_host(env: Mapping[str, str], identity: RankIdentity) -> str:
-    # Under mpirun, SLURM_STEP_NODELIST is of mpirun's own job step, which may lack rank 0's node.
+    # Under mpirun, SLURM_STEP_NODELIST is of mpirun's own job step and may begin elsewhere.
     for variable in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         if variable in env and (identity.launcher == "srun" or variable == "SLURM_JOB_NODELIST"):
             return first_host(env[variable])

@@ -17,7 +17,7 @@ Part = tuple[int, int]
 
 
 def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
-    """Return each rank's part of its batches; (0, 1), all of it, if not shared or unclear.
+    """Return each rank's part of its batches; (0, 1), the whole batch, if unshared or unclear.
 
     >>> tensor_parallel = ProgramFacts(split=True, has_loader=True, batch_digests=["a", "b"])
     >>> parts([tensor_parallel, tensor_parallel])
@@ -48,7 +48,7 @@ def batches(facts: ProgramFacts) -> tuple[str, ...] | None:
     """Return the digests of a rank's first batches; None if digests cannot identify batches."""
     entries = facts.batch_digests or ()
     digests = tuple(digest for digest in entries if digest)
-    # Without a loader, a tensor that is equal in all steps may be no batch, but positions say.
+    # Without a loader, a tensor that is equal in all steps may be positions instead of a batch.
     identified = len(digests) == len(entries) > 0 and (facts.has_loader or len(set(digests)) > 1)
     return digests if identified else None
 

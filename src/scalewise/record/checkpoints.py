@@ -137,7 +137,7 @@ def candidates(path: Path) -> list[Path]:
     if not checkpoints:
         raise SpecError(
             f"there is no complete checkpoint in {path}",
-            hint="name a run's folder, runs/STUDY/RUN; checkpoint_every makes a run write some",
+            hint="name a run's folder, runs/STUDY/RUN; set checkpoint_every to write checkpoints",
         )
     return checkpoints
 
@@ -163,7 +163,7 @@ def all_damaged(damaged: Mapping[Path, str]) -> SpecError:
     path, problem = next(iter(damaged.items()))
     return SpecError(
         f"{path} is damaged: {problem}"
-        + (", and so are all older ones there" if len(damaged) > 1 else ""),
+        + (", and so are all older checkpoints there" if len(damaged) > 1 else ""),
         hint="name another checkpoint, or leave resume out",
     )
 
@@ -290,7 +290,9 @@ def read_progress(checkpoint: Path) -> Progress:
         values.pop("checksums", None)
         return Progress(**values)
     except (OSError, *_MALFORMED) as bad:
-        raise RecordError(f"{checkpoint} is damaged: {bad}", hint="name an older one") from bad
+        raise RecordError(
+            f"{checkpoint} is damaged: {bad}", hint="name an older checkpoint"
+        ) from bad
 
 
 def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, Any]) -> None:

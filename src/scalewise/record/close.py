@@ -71,7 +71,7 @@ def _cause(
     """Return why the attempt failed; if no reason is known, with the last line of the log."""
     left_after = [tail.end.left_after_step for tail in tails]
     if tails and None not in left_after and not fault:
-        fault = f"a stop was requested: it ended after step {left_after[0]} with a checkpoint"
+        fault = f"a stop was requested: the run wrote a checkpoint after step {left_after[0]}"
     if reason or fault:
         unfinished = [tail for tail in tails if tail.lines and not tail.ended]
         only_unfinished = unfinished[0] if len(unfinished) == 1 else None
@@ -85,7 +85,7 @@ def _cause(
 
 
 def closed(folder: Path, attempt: int) -> bool:
-    """Return whether this attempt is closed, or this or a later attempt succeeded."""
+    """Return whether the end of this attempt is recorded, or a later attempt succeeded."""
     if (folder / f"failure-{attempt}.json").exists():
         return True
     try:

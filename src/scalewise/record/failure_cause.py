@@ -47,7 +47,7 @@ class ProcessEnds:
 
 
 def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> str:
-    """Return what is wrong with a user's program that ended without a failure; empty if nothing."""
+    """Return what is wrong with a program whose ranks reported no failure; empty if nothing."""
     rank_ends = [tail.end for tail in tails if tail.ended and tail.end.watched]
     never_began = sum(not tail.lines for tail in tails)
     none_failed = len(rank_ends) + never_began == len(tails) and not (ends.codes or ends.signals)
@@ -173,7 +173,7 @@ def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
         if tail.end.steps <= failed.notes.steps[1]:
             return (
                 f"; rank {tail.rank} had left its loop after {tail.end.steps} steps: "
-                "every rank must take as many"
+                "every rank must make the same number of steps"
             )
     return ""
 

@@ -57,7 +57,7 @@ class RankTail:
 
     @property
     def failure_kind(self) -> str | None:
-        """``error``, ``stalled``, ``terminated`` or ``orphaned``; None if not recorded."""
+        """``error``, ``stalled``, ``terminated`` or ``orphaned``; None if no failure was noted."""
         return self.last.get("kind") if "failed" in self.last else None
 
     @property

@@ -32,7 +32,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RecordError(f"{path} is damaged: {error}", hint=REPEAT) from error
     version = values.pop("schema", None) if isinstance(values, dict) else None
     if not isinstance(version, int):
-        raise RecordError(f"{path} is damaged: it names no schema", hint=REPEAT)
+        raise RecordError(f"{path} is damaged: it has no schema version", hint=REPEAT)
     if version > SCHEMA:
         raise newer_schema(path, version)
     return dict(values)

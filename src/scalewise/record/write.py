@@ -38,7 +38,7 @@ def operators_file(folder: Path, rank: int) -> Path:
 
 def cannot_write(path: Path, error: OSError) -> RecordError:
     """Return the error for a file that cannot be written."""
-    hint = "choose another folder for it"
+    hint = "choose another folder"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         hint = "free some space; what was recorded so far stays readable"
     return RecordError(f"cannot write {path}: {error.strerror or error}", hint=hint)

@@ -60,8 +60,7 @@ class _SafePath(MetaPathFinder):
     """Implements PYTHONSAFEPATH (no imports from the current folder) for Python 3.10.
 
     ``python -m`` puts the current folder first on ``sys.path`` after this file has run, and then
-    imports ``runpy``. At that import, this object removes the folder from ``sys.path`` and itself
-    from ``sys.meta_path``. It never finds a module.
+    imports ``runpy``. At that import, this object removes the folder. It never finds a module.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:

@@ -76,7 +76,7 @@ def _with_callback(original: Method) -> Method:
 
 
 def _timed_checkpoint(original: Method) -> Method:
-    """Return a method that writes a checkpoint, wrapped so that its time counts to no step."""
+    """Return a method that writes a checkpoint, wrapped so that it is recorded as a checkpoint."""
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:

@@ -149,7 +149,7 @@ def test_a_checkpoint_that_is_named_must_be_whole_and_one_of_a_run_may_be_older(
     assert checkpoints.find(tmp_path) == old
     assert "__0_0.distcp has 70 bytes, not 100" in failure(checkpoints.find, new)
     (old / "checkpoint.json").unlink()
-    assert "and so are all older ones there" in failure(checkpoints.find, tmp_path)
+    assert "and so are all older checkpoints there" in failure(checkpoints.find, tmp_path)
 
 
 def test_damaged_and_unfinished_checkpoints_do_not_count_as_kept(tmp_path):

@@ -55,17 +55,16 @@ def samples_and_tensor(
 
 
 def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor:
-    """Return the number of samples and the first tensor of a batch with several parts."""
     is_sequence = isinstance(parts, (list, tuple))
-    sizes = list(filter(None, map(_possible_samples, parts))) if is_sequence or drawn else []
-    entries = _common_size(sizes) if is_sequence else None  # Parts have one entry per sample.
+    part_sizes = list(filter(None, map(_possible_sizes, parts))) if is_sequence or drawn else []
+    entries = _common_size(part_sizes) if is_sequence else None  # Parts have one entry per sample.
     for part in parts:
         samples, tensor = samples_and_tensor(part, drawn, depth - 1)
         if samples is None:
             continue
-        if is_sequence and len(sizes) == 1 and len(sizes[0]) > 1:
+        if is_sequence and len(part_sizes) == 1 and len(part_sizes[0]) > 1:
             return None, tensor  # The only part with a size has several possible numbers.
-        if entries is None and drawn and _is_drawn_batch(drawn, samples, tensor, sizes):
+        if entries is None and drawn and _is_drawn_batch(drawn, samples, tensor, part_sizes):
             entries = drawn
         if entries is None and is_sequence:
             entries = _count_sequences(parts)
@@ -73,7 +72,7 @@ def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor
     return entries, None
 
 
-def _is_drawn_batch(drawn: int, samples: int, tensor: Any, sizes: list[list[int]]) -> bool:
+def _is_drawn_batch(drawn: int, samples: int, tensor: Any, part_sizes: list[list[int]]) -> bool:
     """Return whether a batch has ``drawn`` samples, although its first tensor has ``samples`` rows.
 
     Then another part must have ``drawn`` entries. The answer is False if only one sample was drawn,
@@ -83,7 +82,7 @@ def _is_drawn_batch(drawn: int, samples: int, tensor: Any, sizes: list[list[int]
         return True
     # A multiple of ``drawn`` images may be several views of each image: views count as samples.
     concatenated = tensor is not None and (tensor.ndim < 3 or samples % drawn > 0)
-    return 1 < drawn < samples and concatenated and any(drawn in size for size in sizes)
+    return 1 < drawn < samples and concatenated and any(drawn in sizes for sizes in part_sizes)
 
 
 def _samples_of_list(values: Any, drawn: int | None) -> int | None:
@@ -98,7 +97,7 @@ def _samples_of_list(values: Any, drawn: int | None) -> int | None:
 
 
 def _search_attributes(batch: Any, drawn: int | None, depth: int) -> SamplesAndTensor:
-    """Search the attributes of an unknown object, if ``num_graphs`` or ``drawn`` can confirm it."""
+    """Search an unknown object's attributes, if ``num_graphs`` or ``drawn`` confirms the number."""
     try:
         graphs = getattr(batch, "num_graphs", None)  # PyTorch Geometric's number of samples.
     except Exception:
@@ -111,10 +110,10 @@ def _search_attributes(batch: Any, drawn: int | None, depth: int) -> SamplesAndT
     return (drawn, tensor) if samples == drawn else (None, None)
 
 
-def _common_size(sizes: list[list[int]]) -> int | None:
+def _common_size(part_sizes: list[list[int]]) -> int | None:
     """Return a size that is possible for all parts; None if there is none, or only one part."""
-    common = set(sizes[0]).intersection(*sizes[1:]) if len(sizes) > 1 else set()
-    return next((size for size in sizes[0] if size in common), None) if common else None
+    common = set(part_sizes[0]).intersection(*part_sizes[1:]) if len(part_sizes) > 1 else set()
+    return next((size for size in part_sizes[0] if size in common), None) if common else None
 
 
 def _count_sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
@@ -132,8 +131,8 @@ def _count_sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
     return length if isinstance(parts, tuple) and 2 * count > len(parts) else len(parts)
 
 
-def _possible_samples(part: Any) -> list[int]:
-    """Return the sizes of a part that may be the number of samples, likeliest first."""
+def _possible_sizes(part: Any) -> list[int]:
+    """Return the sizes of a part that may be the number of samples, the likeliest first."""
     if isinstance(part, torch.Tensor):
         return [part.shape[0]] if part.ndim else []
     if not isinstance(part, (list, tuple)) or not part:
@@ -157,8 +156,8 @@ def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
     """
     if value.dim() != 1 or not value.is_floating_point():
         return False
-    first = next((layer for layer in model.modules() if isinstance(layer, nn.Linear)), None)
-    return first is not None and first.in_features == value.shape[0]
+    linear = next((layer for layer in model.modules() if isinstance(layer, nn.Linear)), None)
+    return linear is not None and linear.in_features == value.shape[0]
 
 
 def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:

@@ -116,7 +116,7 @@ class EventBuffer:
             getattr(observer, event[0])(*event[1:])
         names, after = observer.last_row[0], observer.state()
         # A step can repeat if it leaves the observer in the state in which it began, and if each of
-        # its events ended one activity: then the times of a repetition can be assigned by position.
+        # its events ended one lap: then the times of a repetition can be assigned by position.
         complete = observer.steps == steps + 1 and len(names) == len(events)
         if complete and before is not None and after == before:
             self._template = StepTemplate(events, names, observer.last_samples, before)

@@ -84,7 +84,7 @@ class Facts:
     def add_ddp_model(self, model: Any, unused: set[str]) -> None:
         """Note a DDP model; ``unused`` is filled later with the names of its unused parameters."""
         self._ddp.append((bool(getattr(model, "find_unused_parameters", False)), unused))
-        self._weights = None
+        self._weights = None  # The next call notes this model's facts.
         self.exchanged = True
 
     def on_call(self, model: Any, tensor: Any) -> None:
@@ -175,7 +175,6 @@ class Facts:
                 missing.append(f"{fact}: {problem!r}")
 
     def _note_model(self, model: Any, tensor: Any) -> None:
-        """Note the facts of the trained model."""
         self._weights = WeightSums(model)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.noted |= {

@@ -97,7 +97,7 @@ class Hooks:
         self.manual_updates: ManualUpdates | None = ManualUpdates(
             lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
         )
-        """Detects steps without an optimizer; None once the program has an optimizer."""
+        """Detects steps without an optimizer; None once there is one, or if no weight changes."""
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe

@@ -67,9 +67,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     ) -> Callable[..., Any]:
         """Return a class's ``__call__`` that records an event before and after the original.
 
-        With gradients enabled, only calls of ``model_ids`` are recorded: other instances of the
-        class may be parts of a model. Without gradients all calls are recorded: validation may use
-        an untrained copy.
+        With gradients, only calls of ``model_ids`` are recorded: other instances of the class may
+        be parts of a model. Without gradients all are: validation may use an untrained copy.
         """
 
         @functools.wraps(original)

@@ -156,13 +156,13 @@ class Observer:
         timeline = self.timeline
         if timeline.activities and timeline.activities[-1] == "optimizer":
             self.end()
-        else:  # Its begin was not reported: assign the time since the last event to it.
+        else:  # The begin was not reported: the optimizer gets the time since the last event.
             timeline.lap("optimizer")
             timeline.last_activity = "optimizer"
         self._closure_forwards, self._eval_forward = 0, None
         step = OptimizerStep(optimizer, len(timeline.names), self.counts.end_segment())
         if self.in_step and (load_end := self.optimizers.pop_untrained()) is not None:
-            timeline.rename(0, load_end, "checkpoint")  # Loading one made an untrained step.
+            timeline.rename(0, load_end, "checkpoint")  # Loading a checkpoint made that step.
             timeline.record_pause("checkpoint", 0, load_end)
         if ended := self.optimizers.add(step, trained=self.in_step):
             self._close_steps(ended)

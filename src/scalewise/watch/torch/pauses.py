@@ -32,7 +32,7 @@ class Candidate:
 
 
 class Pauses:
-    """Collects candidates for validation until they are decided, and checkpoints."""
+    """Collects checkpoints, and candidates for validation until their kind is decided."""
 
     def __init__(
         self, timeline: Timeline, counts: SampleCounts, optimizers: StepOptimizers
@@ -102,6 +102,7 @@ class Pauses:
         items = [item for item in self.candidates if item.start > start]
         if all(item.source in loaders for item in items):
             return
+        # Validation lasts until the next fetch from a training loader.
         end = max([item.end for item in items if item.source not in loaders], default=0)
         end = next((c.start for c in items if c.source in loaders and c.start >= end), end)
         validation = [item for item in items if item.end <= end]

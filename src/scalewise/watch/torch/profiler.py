@@ -184,7 +184,7 @@ def slowest_operators(averages: Any) -> list[dict[str, Any]]:
 
 
 def with_laps(trace: bytes, laps: list[Lap]) -> bytes:
-    """Return a Chrome trace with our laps as a track; a large trace is not parsed, to save time."""
+    """Return a Chrome trace with our laps as a track. The trace may be large: it is not parsed."""
     events_start = EVENTS_START.search(trace)
     if events_start is None or not laps:
         return trace

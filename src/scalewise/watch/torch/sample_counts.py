@@ -46,7 +46,7 @@ class SampleCounts:
             return self._train_without_batch(samples or 0, model)
         batch = self._pop_batch()
         if batch is None and samples and samples > self._largest_batch > 0:
-            batch = self._largest_batch  # A guess, which makes the input differ: see below.
+            batch = self._largest_batch  # A guess; below, it makes the hooks inspect batches.
         self._largest_batch = max(self._largest_batch, batch or 0)
         self._unused = 0
         if samples is not None and batch is not None and batch != samples:

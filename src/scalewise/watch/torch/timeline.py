@@ -11,11 +11,11 @@ GAP_PHASES = {
     **{(last, "backward"): "forward" for last in BEFORE_BACKWARD},
     ("backward", "optimizer"): "optimizer",
 }
-"""The phase of the time between two activities; others are ``other``. A loss counts as forward."""
+"""The phase of the time between two activities, ``other`` if absent. A loss counts as forward."""
 
 
 class Timeline:
-    """Laps since the last step ended. Lap ``i`` lies between the boundaries, marks i and i + 1."""
+    """Laps since the last step ended. Lap ``i`` begins at mark ``i`` and ends at mark ``i + 1``."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self._watcher = watcher
@@ -120,7 +120,7 @@ class Timeline:
         return first, pauses[-1] + 1 if pauses else 0
 
     def cut(self, first: int, end: int) -> tuple[list[str], list[float], list[Any]]:
-        """Remove the laps before mark ``end``; return names, times and marks from ``first`` on."""
+        """Remove the laps before mark ``end``; return names, times, marks from lap ``first`` on."""
         names, times, marks = self.names, self.times, self.marks
         complete = not first and end == len(names)
         self.names, self.times = names[end:], times[end:]
