@@ -20,7 +20,7 @@ UNSAMPLED_STEPS = 1000
 """So many first steps all get an entry; of later steps, only those that ``is_recorded`` chooses."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
-"""One step: samples, lap names, clock marks (one more than laps), further facts."""
+"""One step: its samples, lap names, marks (before, between and after laps) and further facts."""
 
 
 class Clock(Protocol):
@@ -32,7 +32,7 @@ class Clock(Protocol):
         """Return the host's monotonic seconds."""
 
     def mark(self) -> Any:
-        """Mark the current moment; on an accelerator, an event in its stream."""
+        """Return a timestamp of this moment; for an accelerator, an event in its stream."""
 
     def passed(self, mark: Any) -> bool:
         """Return whether the device has reached this mark."""
@@ -165,7 +165,7 @@ class Probe:
         """
         began = timer()
         with self._lock:
-            # A device passes marks in order: all steps before the last finished one are finished.
+            # A device passes marks in order, so all steps before a finished step are finished.
             finished = (
                 index + 1
                 for index in reversed(range(len(self._rows)))

@@ -26,7 +26,7 @@ def serve_time(server: socket.socket, clock: Clock = time.time) -> None:
 
 def measure_offset(address: Address, clock: Clock = time.time) -> tuple[float, float] | None:
     """Return our clock's seconds ahead of the server's, and the error bound; None on timeout."""
-    # Each request has its own socket, so that a late reply is not taken for the next one's.
+    # Each request has its own socket, so that a late reply is not taken for a later request's.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(REPLY_SECONDS)
         try:

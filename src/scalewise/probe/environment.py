@@ -20,7 +20,7 @@ PREFIXES = (
 
 
 def write_environment(folder: Path, framework: Mapping[str, Any]) -> dict[str, Any]:
-    """Write and return the facts needed to compare two runs; ``framework`` holds those it adds."""
+    """Write and return the facts needed to compare two runs, with the facts of the framework."""
     system = os.uname()
     values = {
         "host": system.nodename,

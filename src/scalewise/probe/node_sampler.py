@@ -133,7 +133,7 @@ class RunProcesses:
 
     @property
     def all_ended(self) -> bool:
-        """Whether processes of the run were found and all of them have ended."""
+        """Whether processes of the run were found, and all of these have ended."""
         return self._any_found and not self._files
 
     def search(self) -> None:
@@ -351,7 +351,7 @@ class Device:
         }
 
     def _own_and_foreign(self, processes: RunProcesses) -> tuple[int | None, int | None]:
-        """Return how many processes of the run use this device, and how many others.
+        """Return how many processes of the run use this device, and how many other processes.
 
         None, None if a process is hidden from this container, because it may be the run's own.
         """

@@ -29,7 +29,7 @@ FLUSH_SECONDS = 1.0
 UNBUFFERED_STEPS = 10
 """So many first steps are each written immediately."""
 STOP_WAIT_SECONDS = 10.0
-"""How long a rank waits for the others before it stops the program."""
+"""How long a rank waits for the other ranks before it stops the program."""
 
 
 def load_spec(folder: Path) -> RunSpec:
@@ -82,7 +82,7 @@ class Watcher:
         self._samples = 0
         self._world = 1
         """The number of ranks; ``spec.topology.world`` counts devices."""
-        self._closed = False  # Whether this process has no more to write.
+        self._closed = False  # Whether this process has nothing more to write.
         self._pid = os.getpid()
         self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
         self._stop_after = self.spec.stop_after or 0
@@ -96,7 +96,7 @@ class Watcher:
         return round(self.wall_offset + moment, 6)
 
     def note(self, **values: Any) -> None:
-        """Write one line of facts; before the first step, buffer it."""
+        """Write one line of facts; before the first step, only buffer the line."""
         if self._probe is None:
             self._early_notes.append(values)
         else:

@@ -115,7 +115,7 @@ class AllocationShare:
 
 
 def allocation_shares(folder: Path) -> tuple[AllocationShare, ...]:
-    """Return each run's share of the allocations of a study; empty if each run had its own."""
+    """Return each run's share of a study's shared allocations; empty if no runs shared one."""
     complete = []
     for line in read_lines(folder / ALLOCATION_LOG):
         with suppress(KeyError, TypeError):  # An incomplete line.

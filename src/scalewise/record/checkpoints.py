@@ -30,7 +30,7 @@ LEAVE = "leave"
 """The file in a run's folder that asks its ranks to write a checkpoint and stop."""
 STATE = "checkpoint.json"
 METADATA = ".metadata"
-"""PyTorch's own index of the tensors; it writes this file last."""
+"""PyTorch's own index of the tensors, which PyTorch writes after the tensors."""
 CHECKSUMS = "checksums.json"
 DAMAGED_PREFIX = "damaged-"
 READ_BYTES = 1 << 20
@@ -41,7 +41,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The progress of a training at a checkpoint, and the settings that it must resume with."""
+    """The progress of a training at a checkpoint, and the settings of the run that wrote it."""
 
     step: int
     """Optimizer steps done."""
@@ -122,7 +122,7 @@ def remove_old(folder: Path, keep: int, needed: Path | None = None) -> None:
 
 
 def set_aside(checkpoint: Path) -> None:
-    """Rename a damaged checkpoint, so that it is not read again but not lost either."""
+    """Rename a damaged checkpoint, so that it stays on the disk but is not read again."""
     aside = checkpoint.with_name(f"{DAMAGED_PREFIX}{checkpoint.name}")
     shutil.rmtree(aside, ignore_errors=True)
     with suppress(OSError):
@@ -169,7 +169,7 @@ def all_damaged(damaged: Mapping[Path, str]) -> SpecError:
 
 
 def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[str]:
-    """Return a sentence for each damaged checkpoint, with the one that was used instead.
+    """Return a sentence for each damaged checkpoint, with the checkpoint that was used instead.
 
     >>> describe_damage({Path("r/checkpoints/step-020"): "a is missing"}, Path("step-010"))
     ['checkpoint step-020 is damaged (a is missing): resumed from step-010']

@@ -18,7 +18,7 @@ class Cause:
 
     sentence: str
     tail: RankTail | None = None
-    """The last lines of the rank that failed first; None if it is unknown."""
+    """The last lines of the rank that failed first; None if that rank is unknown."""
     names_reason: bool = True
     """Whether the sentence gives the reason; if not, the log's last line is added to it."""
 
@@ -33,11 +33,11 @@ class ProcessEnds:
     """By process id: the exit code, if it was not 0."""
 
     def signal_of(self, tail: RankTail) -> str | None:
-        """Return the signal that killed a rank, if one did."""
+        """Return the signal that killed a rank, or None."""
         return self.signals.get(tail.notes.pid or 0)
 
     def code_of(self, tail: RankTail) -> int | None:
-        """Return the exit code of a rank, if it was not 0."""
+        """Return the exit code of a rank, or None if the code was 0 or is unknown."""
         return self.codes.get(tail.notes.pid or 0)
 
     @property
@@ -83,7 +83,7 @@ def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Ca
 def _killed_before_first_line(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds
 ) -> Cause | None:
-    """Return the rank that the first signal killed, if it had written no line."""
+    """Return the rank that the first signal killed, if that rank had written no line."""
     # Only the first signal counts: the others may be consequences of that process's death.
     pid, name = next(iter(ends.signals.items()), (None, ""))
     if pid is None or any(tail.notes.pid == pid for tail in tails):

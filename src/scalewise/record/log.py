@@ -16,7 +16,7 @@ _SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )
 _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
-"""The line that Slurm writes into the log of a job or step that it ends."""
+"""The line that Slurm writes into the log when it ends a job or a step."""
 TRACEBACK = "Traceback (most recent call last):"
 _AGENT = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ .*torch/distributed/(elastic|launcher|run)")
 """A line of torchrun's own log."""
@@ -36,7 +36,7 @@ def all_lines(folder: Path) -> list[str]:
 
 
 def _read_text(log: Path, start: int) -> str:
-    """Return a log from its byte ``start`` on; empty if it cannot be read."""
+    """Return a log from byte ``start`` on; empty if the file cannot be read."""
     try:
         return log.read_bytes()[start:].decode("utf-8", errors="replace")
     except OSError:
@@ -73,7 +73,7 @@ def last_line(folder: Path) -> str:
 
 
 def first_traceback(lines: Sequence[str], message: str = "") -> str:
-    """Return the first traceback, with those of its next lines that continue ``message``."""
+    """Return the first traceback, with all lines of its error's ``message``."""
     start = next((i for i, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
     if start is None:
         return ""

@@ -22,7 +22,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One part of a rank's life, in wall-clock seconds."""
+    """One part of a rank's time from launch to end, in wall-clock seconds."""
 
     name: str
     start: float
@@ -71,7 +71,7 @@ class RankRecord:
     lines: tuple[Mapping[str, Any], ...]
     """Every line of the attempt, without the values of single steps."""
     traced: Steps | None = None
-    """The steps that a profiler slowed down, and those around them."""
+    """The steps that a profiler slowed down, and the steps around these."""
 
     @cached_property
     def notes(self) -> RankNotes:

@@ -35,7 +35,7 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The planned work of a rank, known before its first step; field names are keys of the file."""
+    """The planned work of a rank; its keys in the file are the names of these fields."""
 
     epochs: int | None
     """Passes over the data; None if the run has a number of steps instead."""
@@ -142,7 +142,7 @@ class WeightSamples:
 
 @dataclass(frozen=True, slots=True)
 class HostWaits:
-    """How often a program waited for its accelerator, between two early steps."""
+    """How often a program waited for its accelerator in some early steps."""
 
     first_step: int = key("from", default=0)
     last_step: int = key("to", default=0)
@@ -289,7 +289,7 @@ class RankNotes:
     """Whether this is a rank of a user's program."""
     outline: Outline | None = key("outline", kind=Outline)
     resumed: int | None = None
-    """Optimizer steps done before this attempt, according to its checkpoint."""
+    """Optimizer steps that the checkpoint had done from which this attempt resumed."""
     damaged: tuple[str, ...] = ()
     """A sentence for each damaged checkpoint that was skipped."""
     steps: tuple[int, int] | None = None
@@ -387,7 +387,7 @@ Recurrence = Literal["once", "every epoch", "every step", "never"]
 
 @dataclass(frozen=True, slots=True)
 class SpanKind:
-    """One part of a job's life, from launch to end."""
+    """A kind of span: one part of a job's time from launch to end."""
 
     name: str
     meaning: str
@@ -415,7 +415,7 @@ class PhaseKind:
     communicates: bool = False
     """If such a phase was not recorded, its time is unknown; other phases count as 0."""
     stands_for: tuple[str, ...] = ()
-    """Phases that this one replaces if they cannot be timed separately."""
+    """Phases that this phase replaces in a run that cannot time them separately."""
 
 
 EARLIER, TRAIN, SHUTDOWN = "earlier", "train", "shutdown"

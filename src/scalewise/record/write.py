@@ -13,7 +13,7 @@ from scalewise.errors import RecordError
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 SCHEMA = 1
-"""The major version of the run folder; a reader refuses a newer one."""
+"""The major version of the run folder's format; readers refuse newer versions."""
 
 
 def rank_file(folder: Path, rank: int) -> Path:
@@ -57,7 +57,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically: a reader gets the complete file, or the old one."""
+    """Write a file atomically: a reader gets the complete new file or the old file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ class DdpModels:
         return last_gradient.unused
 
     def forget(self, model_id: int) -> None:
-        """Forget a deleted model: another one may get its id."""
+        """Forget a deleted model, because a new model may get the same id."""
         self._last_gradients.pop(model_id, None)
 
     def remove(self) -> None:

@@ -169,7 +169,7 @@ class Discovery:
     """Hooks all modules for a few steps, which slows these steps by a few percent.
 
     Then ``settle`` removes these hooks, and wraps ``__call__`` of the trained models' classes. A
-    model here is a module that the program calls, not one that another module calls.
+    model here is a module that the program calls, not a module inside another module.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ class Facts:
                     self._weights.compute(step)
 
     def on_epoch(self, loader: Any) -> None:
-        """Remember a loader that begins an epoch, if it may be the one that feeds training."""
+        """Remember a loader that begins an epoch, if this loader may feed training."""
         with self._optional("loader"):
             dataset_id = id(loader.dataset)
             if self._dataset_id and dataset_id != self._dataset_id:

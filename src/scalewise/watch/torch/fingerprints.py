@@ -12,7 +12,7 @@ MIN_ELEMENTS = 8
 """Elements below which two batches may be equal by chance."""
 MAX_PARAMETERS = 20
 PARAMETER_ELEMENTS = 4096
-"""Elements of each parameter that are summed; PyTorch sums so few of them with one thread."""
+"""Elements of each parameter that are summed: few enough for PyTorch to use one thread."""
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def batch_digest(batch: Any) -> str | None:
     """
     if not isinstance(batch, torch.Tensor) or batch.numel() < MIN_ELEMENTS or _is_capturing(batch):
         return None
-    stride = batch.numel() // DIGEST_ELEMENTS | 1  # Odd: even ones may read one column of images.
+    stride = batch.numel() // DIGEST_ELEMENTS | 1  # Odd: an even stride may read one column.
     elements = batch.detach().reshape(-1)[::stride][:DIGEST_ELEMENTS]
     values = torch.view_as_real(elements) if elements.is_complex() else elements
     numbers = values.to(torch.float64).tolist()

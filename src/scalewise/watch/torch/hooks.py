@@ -214,7 +214,7 @@ class Hooks:
             self.facts.add_ddp_model(model, self.ddp.add(model))
 
     def _expect_facts(self) -> None:
-        """Examine the next call of a model: it may show new facts."""
+        """Examine the next call of a model, because this call may show new facts."""
         self.settled_model_id = 0
         self.hot.refresh()
 
@@ -235,7 +235,7 @@ class Hooks:
         self.patches.wrap(module.OptimizedModule, "__call__", before_forward)
 
     def _before_compile(self, args: Args, kwargs: Kwargs) -> None:
-        """Remove the hooks on every module: a compiler would trace them."""
+        """Remove the hooks on every module, because a compiler would trace these hooks."""
         self.facts.expect_compiler()
         self._ignore_tracing()
         self.discovery.remove()
@@ -356,7 +356,7 @@ class Hooks:
         self._begun = True
         self._expect_facts()
         self.add_event(("fetch", id(loader)))
-        # The new iterator has returned no batch yet; this event ends a fetch without one.
+        # The new iterator has returned no batch yet; this event ends a fetch without a batch.
         return lambda iterator: self.add_event(("exhausted",))
 
     def inspect_batch(self, batch: Any, iterator: Any) -> int | None:

@@ -16,7 +16,7 @@ WARMUP_BATCHES = 2
 
 
 class Loaders:
-    """Remembers the loaders of a program; times the one that fed the training."""
+    """Remembers the loaders of a program; times the loader that fed the training."""
 
     def __init__(self, watcher: Watcher, observer: Observer) -> None:
         self._watcher, self._observer = watcher, observer

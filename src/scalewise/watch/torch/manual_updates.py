@@ -54,7 +54,7 @@ class ManualUpdates:
             self._step()
 
     def after_backward(self, loss: Any) -> None:
-        """Count a backward; the first one chooses the weight to compare."""
+        """Count a backward; at the first backward, choose the weight to compare."""
         self._backwards += 1
         if not self._backwards_per_step and self._weight is None:
             weight = find_weight(loss)

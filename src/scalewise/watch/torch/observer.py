@@ -62,7 +62,7 @@ class Observer:
         self._forwards = 0
         """Training forwards since the last backward."""
         self._closure_forwards = 0
-        """Training forwards inside ``optimizer.step``: those of a closure."""
+        """Training forwards inside ``optimizer.step``, which a closure makes."""
         self._syncing = False
         """Whether the gradients of the last forward are reduced over ranks in its backward."""
 

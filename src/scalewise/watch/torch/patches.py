@@ -43,7 +43,7 @@ class Patches:
         return hook
 
     def add(self, *patches: Patch) -> None:
-        """Add patches; after ``apply``, install them too."""
+        """Add patches; if ``apply`` was called already, install the new patches too."""
         self._patches += patches
         if self._applied:
             self._install(patches)
@@ -90,7 +90,7 @@ class Patches:
             setattr(owner, name, watched)
 
     def remove(self, only_name: str = "") -> None:
-        """Restore all functions, or those named ``only_name``, unless others wrapped them again."""
+        """Restore all functions, or only ``only_name``, but none that others wrapped again."""
         for owner, name, original, watched in self._patches:
             if only_name in ("", name) and getattr(owner, name) is watched:
                 setattr(owner, name, original)

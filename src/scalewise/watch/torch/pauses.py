@@ -142,7 +142,7 @@ class Pauses:
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
     def begin_checkpoint(self) -> None:
-        """Begin a checkpoint between steps; files saved without a step between them are one."""
+        """Begin a checkpoint between steps; files saved between two steps are one checkpoint."""
         timeline = self._timeline
         if not timeline.started:
             timeline.start()
@@ -170,7 +170,7 @@ class Pauses:
             self._timeline.record_pause("checkpoint", len(timeline.names) - 1, len(timeline.names))
 
     def record_checkpoint(self) -> None:
-        """Record the checkpoint before the current activity, if there was one."""
+        """Record the checkpoint that ended before the current activity, if any."""
         if self.checkpoint_start is not None:
             start, self.checkpoint_start = self.checkpoint_start, None
             end = self._checkpoint_end

@@ -168,7 +168,7 @@ class Profile:
 
 
 def slowest_operators(averages: Any) -> list[dict[str, Any]]:
-    """Return the operators with most self time, on the device if there is one."""
+    """Return the operators with the most self time, on the device if any ran there."""
     operators = [
         {
             "name": average.key,

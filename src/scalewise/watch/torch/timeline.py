@@ -22,7 +22,7 @@ class Timeline:
         self.now = now
         self.names: list[str] = []
         self.times = [now()]
-        """The host's times at the marks, one more than ``names``."""
+        """The host's times at the marks; there is one mark more than laps."""
         self.marks: list[Any] = self.times
         """The device clock's times at the marks; without that clock, the same list as ``times``."""
         self.activities: list[str] = []
@@ -100,7 +100,7 @@ class Timeline:
     def rename(
         self, start: int, end: int, name: str, *, keep: tuple[str, ...] = (), only: str = ""
     ) -> None:
-        """Rename laps ``start`` … ``end - 1``: only those named ``only``, or all but ``keep``."""
+        """Rename laps ``start`` … ``end - 1``: all except ``keep``, or just laps named ``only``."""
         for index in range(start, end):
             if self.names[index] not in keep and (not only or self.names[index] == only):
                 self.names[index] = name
