@@ -9,7 +9,7 @@ import pytest
 
 from scalewise.frameworks.fake import SimulatedClock
 from scalewise.probe import Probe
-from scalewise.record.close import close, rivals
+from scalewise.record.close import close, rivals_folder
 from scalewise.record.read import read_rank
 from scalewise.record.write import RankFile, rank_file, write_json
 
@@ -131,6 +131,6 @@ def test_one_process_is_the_rank_and_another_of_the_same_stands_aside(apart, tmp
         if apart:
             begun[-1].wait()
     assert [each.wait() for each in begun] == [0, 0]
-    assert len(list(rivals(tmp_path, 1).iterdir())) == 1
+    assert len(list(rivals_folder(tmp_path, 1).iterdir())) == 1
     assert len(read_rank(tmp_path, 0, 1).steps.seconds) == 30
     assert "2 processes trained as rank 0" in close(tmp_path, attempt=1, world=1, ended=None)

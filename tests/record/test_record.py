@@ -13,7 +13,7 @@ import pytest
 from builders import a_run
 from fake_study import play
 from scalewise.errors import RecordError
-from scalewise.record.close import close, rivals
+from scalewise.record.close import close, rivals_folder
 from scalewise.record.log import cancel_reason, first_traceback, own_lines, read_process_ends
 from scalewise.record.rank_tail import read_tail
 from scalewise.record.read import read_rank, read_run
@@ -301,8 +301,8 @@ def test_closing_tells_of_several_processes_that_trained_as_one_rank(tmp_path):
     RankFile(tmp_path, 0, 1).line(
         {"ended": 4.0, "guest": True, "world": 1, "taken": 63, "alone": True, "launched": 1.0}
     )
-    rivals(tmp_path, 1).mkdir(parents=True)
-    (rivals(tmp_path, 1) / "0-17").touch()
+    rivals_folder(tmp_path, 1).mkdir(parents=True)
+    (rivals_folder(tmp_path, 1) / "0-17").touch()
     told = "2 processes trained as rank 0, each alone: they are not distributed"
     assert close(tmp_path, attempt=1, world=1, ended=9.0) == told
     assert close(tmp_path, attempt=1, world=2, ended=9.0) == told

@@ -19,7 +19,7 @@ from typing import Any
 
 from scalewise.probe import HostClock, Probe, Row, Unwatched
 from scalewise.probe.rank_identity import rank_and_world
-from scalewise.record.close import rivals
+from scalewise.record.close import rivals_folder
 from scalewise.record.rank_tail import first_launch, read_tail
 from scalewise.record.schema import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, rank_file
@@ -187,8 +187,8 @@ class Watcher:
 
     def _yield_to_other_process(self, rank: int) -> None:
         """Leave the rank file to the other process, and record that there were two."""
-        rivals(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
-        (rivals(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
+        rivals_folder(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
+        (rivals_folder(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
         self._probe, self._closed = None, True
         self.set_enabled(enabled=False)
         self.done = self.too_few_ranks or self._stop_after > 0

@@ -23,7 +23,7 @@ def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
     >>> parts([tensor_parallel, tensor_parallel])
     [(0, 2), (1, 2)]
     """
-    by_rank = [batches(rank_facts) for rank_facts in facts]
+    by_rank = [identifying_digests(rank_facts) for rank_facts in facts]
     if not _is_model_split(facts) or None in by_rank:
         return [(0, 1)] * len(facts)
     return [
@@ -41,10 +41,10 @@ def unclear(facts: Sequence[ProgramFacts]) -> bool:
     shapes = {rank_facts.weights and rank_facts.weights.shapes for rank_facts in facts}
     none_shared = all(part_count == 1 for _, part_count in parts(facts))
     is_pipeline = none_shared and len(shapes) > 1 and not all_have_loader
-    return None in map(batches, facts) or is_pipeline
+    return None in map(identifying_digests, facts) or is_pipeline
 
 
-def batches(facts: ProgramFacts) -> tuple[str, ...] | None:
+def identifying_digests(facts: ProgramFacts) -> tuple[str, ...] | None:
     """Return the digests of a rank's first batches; None if digests cannot identify batches."""
     entries = facts.batch_digests or ()
     digests = tuple(digest for digest in entries if digest)

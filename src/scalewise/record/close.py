@@ -96,14 +96,14 @@ def closed(folder: Path, attempt: int) -> bool:
     return isinstance(succeeded, int) and succeeded >= attempt
 
 
-def rivals(folder: Path, attempt: int) -> Path:
+def rivals_folder(folder: Path, attempt: int) -> Path:
     """Return the folder in which a process notes that another process trains as the same rank."""
     return folder / "rivals" / str(attempt)
 
 
 def _rival_fault(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
     """Return a sentence if several processes of a program trained as the same rank; else empty."""
-    notes = rivals(folder, attempt)  # Files named RANK-PID.
+    notes = rivals_folder(folder, attempt)  # Files named RANK-PID.
     names = sorted(path.name for path in notes.iterdir()) if notes.exists() else []
     if not names or any("failed" in tail.last for tail in tails):
         return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scalewise.errors import RecordError, parameter
 from scalewise.record.study_files import read_json
-from scalewise.record.write import marks_file, trace_file
+from scalewise.record.write import laps_file, trace_file
 
 KINDS = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
 """The categories of events that show work or waiting; events of other categories repeat these."""
@@ -48,13 +48,13 @@ def read_traces(folder: Path, ranks: int) -> tuple[Trace, ...]:
     return tuple(
         read_trace(folder, rank)
         for rank in range(ranks)
-        if trace_file(folder, rank).exists() and marks_file(folder, rank).exists()
+        if trace_file(folder, rank).exists() and laps_file(folder, rank).exists()
     )
 
 
 def read_trace(folder: Path, rank: int) -> Trace:
     """Return one rank's trace with its laps."""
-    laps = read_json(marks_file(folder, rank))["laps"]
+    laps = read_json(laps_file(folder, rank))["laps"]
     path = trace_file(folder, rank)
     try:
         values = json.loads(gzip.decompress(path.read_bytes()))

@@ -26,7 +26,7 @@ def trace_file(folder: Path, rank: int) -> Path:
     return folder / f"trace-{rank:05d}.json.gz"
 
 
-def marks_file(folder: Path, rank: int) -> Path:
+def laps_file(folder: Path, rank: int) -> Path:
     """Return the path of the file with our laps (timed phases) of the traced steps."""
     return folder / f"trace-{rank:05d}.marks.json"
 

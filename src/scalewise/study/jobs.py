@@ -8,7 +8,7 @@ from scalewise import plugins
 from scalewise.errors import PluginError, RecordError, SpecError
 from scalewise.launch import Job, Launcher, State
 from scalewise.launch.interpreters import Interpreters
-from scalewise.record.close import close, closed, rivals
+from scalewise.record.close import close, closed, rivals_folder
 from scalewise.record.rank_tail import newest_attempt, read_tail
 from scalewise.record.study_files import read_json
 from scalewise.spec import StudySpec
@@ -52,7 +52,7 @@ def unclosed_job(home: Path) -> Job | None:
 def trained_alone(home: Path) -> bool:
     """Return whether a run's program turned out not to be distributed."""
     job = load_job(home)
-    if not job or rivals(home, job.attempt).exists():  # Several processes claimed one rank.
+    if not job or rivals_folder(home, job.attempt).exists():  # Several processes claimed a rank.
         return False
     return bool(read_tail(home, 0, job.attempt).notes.trains_alone)
 

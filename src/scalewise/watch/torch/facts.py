@@ -54,7 +54,7 @@ class Facts:
         """Whether a collective was observed that may average gradients or weights."""
         self._models_examined = False
         """Whether the examination of models has ended."""
-        self.wants_call = True
+        self.call_may_show_facts = True
         """Whether the next call of a model may show new facts."""
         self._digests: list[str | None] = []
         self._batch: Any = None
@@ -103,7 +103,7 @@ class Facts:
                     self._note_model(model, tensor)
                 if not self.noted.get("autocast"):
                     self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
-        self.wants_call = not self._models_examined or self._loader_epoch is not None
+        self.call_may_show_facts = not self._models_examined or self._loader_epoch is not None
 
     def after_step(self, optimizer: Any) -> None:
         """Gather facts after a step of an optimizer."""
@@ -134,7 +134,7 @@ class Facts:
             shuffles = isinstance(sampler, DistributedSampler) and sampler.shuffle
             epoch = sampler.epoch if shuffles else None
             self._loader_epoch = dataset_id, loader.num_workers, epoch
-            self.wants_call = True
+            self.call_may_show_facts = True
 
     def on_batch(self, tensor: Any) -> None:
         """Remember the first tensor of a loader's batch."""

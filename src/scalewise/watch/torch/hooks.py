@@ -187,9 +187,9 @@ class Hooks:
         else:
             self.add_event(("forward", samples, training, syncing, id(model)))
         if may_show_facts:
-            if self.facts.wants_call:
+            if self.facts.call_may_show_facts:
                 self.facts.on_call(model, tensor)
-            complete = not self.facts.wants_call and self.manual_updates is None
+            complete = not self.facts.call_may_show_facts and self.manual_updates is None
             self.settled_model_id = id(model) if complete else 0
 
     def _end_forward(self, output: Any = None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from scalewise.probe.watcher import Watcher
-from scalewise.record.write import marks_file, operators_file, trace_file, write_bytes, write_json
+from scalewise.record.write import laps_file, operators_file, trace_file, write_bytes, write_json
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.event_buffer import EventBuffer
 
@@ -141,7 +141,7 @@ class Profile:
         write_json(
             operators_file(folder, rank), {"operators": slowest_operators(profiler.key_averages())}
         )
-        write_json(marks_file(folder, rank), {"rank": rank, "laps": self._laps})
+        write_json(laps_file(folder, rank), {"rank": rank, "laps": self._laps})
 
     def _end(self, problem: Exception | None = None) -> None:
         """End the profiling; a problem is printed and recorded."""

@@ -39,7 +39,7 @@ def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     split = any(facts.split for facts in run.facts)
     if run.ranks < 2 or split or replicas.unsynchronised(run.facts):
         return None
-    digests_by_rank = [batches for facts in run.facts if (batches := batch_sharing.batches(facts))]
+    digests_by_rank = [*filter(None, map(batch_sharing.identifying_digests, run.facts))]
     if not digests_by_rank:
         return None
     batches, count = Counter(digests_by_rank).most_common(1)[0]
