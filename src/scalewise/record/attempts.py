@@ -74,7 +74,7 @@ def _read_attempts(home: Path) -> dict[int, Attempt]:
 def _times_from_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
     """Yield number, begin and end of the attempts ``numbers``, from the lines of rank 0."""
     began: dict[int, float] = {}
-    reached: dict[int, float] = {}  # The latest time of each attempt.
+    latest: dict[int, float] = {}  # The last time that each attempt recorded.
     for line in read_lines(rank_file(home, 0)):
         number = line.get("attempt", 0)
         if number not in numbers:
@@ -83,13 +83,13 @@ def _times_from_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, floa
             launched = line.get("launched", line["start"] if line.get("span") == "launch" else None)
             if launched is None:
                 continue
-            began[number] = reached[number] = float(launched)
+            began[number] = latest[number] = float(launched)
         if "steps" in line:
-            reached[number] += line["seconds"]
+            latest[number] += line["seconds"]
         times = (line.get(key) for key in ("end", "at", "ended"))
-        reached[number] = max(reached[number], *(at for at in times if at is not None), 0.0)
+        latest[number] = max(latest[number], *(at for at in times if at is not None), 0.0)
     for number, start in began.items():
-        yield number, start, reached[number]
+        yield number, start, latest[number]
 
 
 @dataclass(frozen=True, slots=True)

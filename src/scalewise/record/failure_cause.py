@@ -88,8 +88,8 @@ def _killed_before_first_line(
     pid, name = next(iter(ends.signals.items()), (None, ""))
     if pid is None or any(tail.notes.pid == pid for tail in tails):
         return None
-    raised = any(tail.failure_kind not in (None, "terminated") for tail in tails)
-    if raised and name in ("SIGTERM", "SIGABRT"):  # The signal may follow from a rank's failure.
+    rank_failed = any(tail.failure_kind not in (None, "terminated") for tail in tails)
+    if rank_failed and name in ("SIGTERM", "SIGABRT"):  # That failure may have caused the signal.
         return None
     lineless = [tail for tail in tails if not tail.lines]
     rank = ranks_by_pid(folder).get(pid, lineless[0].rank if len(lineless) == 1 else None)
@@ -117,7 +117,7 @@ def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None
     else:
         ended = f"ended with {_exit_code(code)}" if code else "ended without an error message"
     reason = usual_reason(signal or "")
-    has_reason = bool(ends.signals)
+    has_reason = bool(ends.signals)  # A signal explains the end; a code does not.
     return Cause(f"{_rank_name(first)} {ended} {first.position}{reason}", first, has_reason)
 
 
@@ -133,8 +133,8 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
     def blame_order(tail: RankTail) -> tuple[bool, int, int, float]:
         """Sort by time of failure; but stalled ranks by progress, and terminated ranks last."""
         stall = tail.notes.stall if tail.failure_kind == "stalled" else None
-        behind = (stall.steps, stall.laps) if stall else (-1, -1)
-        return tail.failure_kind == "terminated", *behind, tail.last["at"]
+        progress = (stall.steps, stall.laps) if stall else (-1, -1)
+        return tail.failure_kind == "terminated", *progress, tail.last["at"]
 
     failed.sort(key=blame_order)
     first = failed[0]

@@ -8,7 +8,7 @@ from scalewise.watch.torch import private_api
 
 EARLY_STEPS = 100
 EARLY_INTERVAL, LATER_INTERVAL = 10, 100
-"""DDP times one step in so many: in the first ``EARLY_STEPS`` steps, and afterwards."""
+"""DDP times every 10th of the first ``EARLY_STEPS`` steps, and then every 100th step."""
 
 
 class DdpModels:

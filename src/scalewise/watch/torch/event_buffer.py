@@ -114,7 +114,7 @@ class EventBuffer:
             if marks:
                 self._mark = marks[index]
             getattr(observer, event[0])(*event[1:])
-        names, after = observer.last_row[0], observer.state()
+        names, after = observer.last_laps[0], observer.state()
         # A step can repeat if it leaves the observer in the state in which it began, and if each of
         # its events ended one lap: then the times of a repetition can be assigned by position.
         complete = observer.steps == steps + 1 and len(names) == len(events)

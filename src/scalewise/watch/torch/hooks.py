@@ -337,7 +337,7 @@ class Hooks:
             overlap = self.ddp.read_statistics(steps)
             if overlap is not None:
                 self.observer.step_facts["hidden"] = overlap
-        self.ddp.check_sync(self.observer.last_row[0])
+        self.ddp.check_sync(self.observer.last_laps[0])
         if self.profile.pending:
             self.profile.after_step(self.facts.device)
         if self.watcher.done:

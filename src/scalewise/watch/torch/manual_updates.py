@@ -36,7 +36,7 @@ class ManualUpdates:
         self._weight: torch.Tensor | None = None
         self._copy: torch.Tensor | None = None
 
-    def before_activity(self, backward: bool) -> None:
+    def before_activity(self, is_backward: bool) -> None:
         """End the step if it is complete, before a fetch, a model's call, a save or a backward."""
         if not self._backwards:
             return
@@ -46,9 +46,9 @@ class ManualUpdates:
                 if self._backwards >= MAX_BACKWARDS:
                     self._on_give_up()
                 return
-            self._backwards_per_step, self._ends_with_backward = self._backwards, backward
+            self._backwards_per_step, self._ends_with_backward = self._backwards, is_backward
             self._weight = self._copy = None
-        elif backward:
+        elif is_backward:
             return
         if self._backwards >= self._backwards_per_step:
             self._step()

@@ -51,7 +51,7 @@ class Observer:
         """Whether the current step has a forward with gradients, or a backward."""
         self.steps = 0
         self.last_samples = 0
-        self.last_row: tuple[list[str], list[float]] = ([], [])
+        self.last_laps: tuple[list[str], list[float]] = ([], [])
         """The names of the last step's laps, and the host's times where laps begin and end."""
         self.trains_in_eval = False
         """Whether a backward followed the forward of a model in eval mode."""
@@ -224,7 +224,7 @@ class Observer:
         self.step_facts = {}
         self.timeline.add_steps(times[0], times[-1], samples * len(rows), len(rows))
         self.steps += len(rows)
-        self.last_row = names, times[-size - 1 :]
+        self.last_laps = names, times[-size - 1 :]
         if not self.watcher.explicit:
             self.watcher.add_steps(rows)
 
@@ -271,7 +271,7 @@ class Observer:
             facts, self.step_facts = self.step_facts, {}
             facts["at"] = self.watcher.wall_offset + times[first]
             names, times, marks = timeline.cut(first, end)
-            self.last_row, self.last_samples = (names, times), samples
+            self.last_laps, self.last_samples = (names, times), samples
             pauses.end_step(end)
             timeline.last_activity = ""
             self._forwards = 0

@@ -92,7 +92,7 @@ class Profile:
             self._start(device)
         elif self._profiled <= self._trace_steps + 1:
             if self._profiled > 1:
-                names, times = self._observer.last_row
+                names, times = self._observer.last_laps
                 self._laps += [
                     {"step": self._watcher.steps - 1, "name": name, "start": start, "end": end}
                     for name, start, end in zip(names, times, times[1:])

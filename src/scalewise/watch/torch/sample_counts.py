@@ -31,12 +31,12 @@ class SampleCounts:
         """For each finished segment: samples from loaders, and the largest ``_batchless`` value."""
 
     def fetched(self, loader: Hashable, samples: int | None) -> None:
-        """Add a fetched batch; None if its size is unknown."""
+        """Add a fetched batch; ``samples`` is None if the batch's size is unknown."""
         self._last_loader = loader
         self._pending.setdefault(loader, []).append(samples)
 
     def drop(self, loader: Hashable) -> None:
-        """Remove a loader's oldest batch: it was not for training."""
+        """Remove a loader's oldest batch, which was not for training."""
         if self._pending.get(loader):
             self._pending[loader].pop(0)
 
