@@ -186,7 +186,7 @@ class Watcher:
         return not lines or lines[-1].get("pid", self._pid) == self._pid
 
     def _yield_to_other_process(self, rank: int) -> None:
-        """Leave the rank file to the other process, and record that there were two."""
+        """Leave the rank file to the other process, and record that there were two processes."""
         rivals_folder(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
         (rivals_folder(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
         self._probe, self._closed = None, True

@@ -170,10 +170,10 @@ class Hooks:
         """Record the call of a model, and gather facts from it."""
         self.before_activity()
         model, training = args[0], is_grad_enabled()
-        may_show_facts = training and id(model) != self.settled_model_id
+        unsettled = training and id(model) != self.settled_model_id
         # In eval mode with gradients: the observer decides later whether this is training.
         undecided_eval = training and not model.training and not self.observer.trains_in_eval
-        if may_show_facts:
+        if unsettled:
             self._begin_model(model)
         samples, tensor = samples_and_tensor(args[1:])
         if tensor is None:
@@ -186,7 +186,7 @@ class Hooks:
             self.add_event(("forward_eval", samples, syncing, id(model)))
         else:
             self.add_event(("forward", samples, training, syncing, id(model)))
-        if may_show_facts:
+        if unsettled:
             if self.facts.call_may_show_facts:
                 self.facts.on_call(model, tensor)
             complete = not self.facts.call_may_show_facts and self.manual_updates is None
