@@ -102,7 +102,7 @@ def quadratic(accumulate: int = 1, scale: float = 1.0, compression: str = "none"
     torch.manual_seed(dist.get_rank())
     model = torch.nn.parallel.DistributedDataParallel(Quadratic())
     exchange = GradientExchange(spec, compression)
-    exchange.join(model, dist.group.WORLD)
+    exchange.register_hook(model, dist.group.WORLD)
     scale *= exchange.loss_factor
     for _ in range(300):
         exchange.begin()

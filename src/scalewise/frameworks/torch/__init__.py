@@ -22,11 +22,11 @@ MIN_VERSION = (2, 4)
 MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
 """The smallest image edge, in pixels, that these workloads accept."""
 PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
-"""Names of published ViTs: image sides have to be multiples of the patch size in the name."""
+"""Names of published ViTs end with the patch size, of which image sides must be multiples."""
 ENGINE_UNSUPPORTED = dict.fromkeys(
     ("parallelism", "compile", "noise_every", "checkpoint_every", "resume")
 )
-"""Fields that DeepSpeed and Horovod runs must leave at the default (``refuse_fields``: None)."""
+"""For ``refuse_fields``: DeepSpeed and Horovod support only the default of these fields (None)."""
 
 
 class Torch(Framework):
@@ -42,7 +42,7 @@ class Torch(Framework):
         if spec.noise_every and not (spec.traits.whole_gradients and spec.degrees.degree == 1):
             raise SpecError(
                 "noise_every compares gradients of complete replicas, which this run does not have",
-                hint="leave noise_every out, or strategy and parallelism",
+                hint="leave out noise_every, or both strategy and parallelism",
             )
         refuse_unfit(spec)
 
@@ -58,7 +58,7 @@ class Torch(Framework):
 
 
 class OverTorch(Torch):
-    """Trains PyTorch workloads with another ``package``, such as DeepSpeed."""
+    """Trains PyTorch workloads with a ``package`` on top of PyTorch, such as DeepSpeed."""
 
     package: ClassVar[str]
 
@@ -70,7 +70,7 @@ class OverTorch(Torch):
 
 
 def refuse_torch(spec: RunSpec) -> None:
-    """Refuse a PyTorch that is missing or too old for the run, and an unsupported ``start``."""
+    """Refuse the run if PyTorch is missing or too old for it, or cannot be started as it asks."""
     version, hint = installed_version("torch", extra="torch"), "pip install --upgrade torch"
     refuse_older("PyTorch", version, MIN_VERSION, hint=hint)
     required = {
@@ -114,7 +114,7 @@ def refuse_unfit(spec: RunSpec) -> None:
 
 
 def _refuse_cuda_graphs(spec: RunSpec) -> None:
-    """Refuse CUDA graphs if a replay would overwrite memory that the step still needs."""
+    """Refuse CUDA graphs for settings with which a replay would overwrite memory still in use."""
     settings = {
         f"accumulate = {spec.accumulate}": spec.accumulate > 1,
         f'strategy = "{spec.strategy}"': not spec.traits.only_ddp,
@@ -131,19 +131,19 @@ def _refuse_cuda_graphs(spec: RunSpec) -> None:
 
 
 def _is_known_to_fit(spec: RunSpec, source: Source) -> bool:
-    """Return True if the model is known to accept the images; False: only PyTorch can tell."""
+    """Return whether the model certainly accepts the images; if not, PyTorch has to build it."""
     is_plain = spec.degrees.degree == 1 and not spec.options and not spec.sync_batchnorm
     if not is_plain or isinstance(source.shape, int):
         return False
     if match := PUBLISHED_VIT.fullmatch(str(spec.workload)):
         return not any(side % int(match["patch"]) for side in source.shape[1:])
-    needs_blocks = spec.recompute != "none" or spec.compile == "blocks"
+    uses_blocks = spec.recompute != "none" or spec.compile == "blocks"
     min_edge = MIN_EDGE.get(str(spec.workload), math.inf)
-    return min(source.shape[1:]) >= min_edge and not needs_blocks
+    return min(source.shape[1:]) >= min_edge and not uses_blocks
 
 
 def workload_factory(spec: RunSpec) -> Callable[..., Any]:
-    """Return the function that builds the run's model: built in, or from a library or module."""
+    """Return the function that builds the run's model: built-in, a library's or the user's."""
     name = str(spec.workload)
     if plugins.is_import_path(name, "torch"):
         from scalewise.frameworks.torch.libraries import model_factory

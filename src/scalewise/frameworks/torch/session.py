@@ -51,13 +51,13 @@ if TYPE_CHECKING:  # torch.distributed.checkpoint takes a second to import.
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import Checkpoints
 
 LOSSES_PER_STACK = 1000
-"""Losses kept as single tensors on the device before they are stacked into one."""
+"""Losses are kept as single tensors on the device; this many are then stacked to one tensor."""
 
 
 def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
     """Return the run's model on the device, with random weights drawn at the run's seed.
 
-    Weights depend on the kind of device: a GPU draws them itself, which is much faster.
+    The same seed gives other weights on a GPU than on a CPU: a GPU draws them itself (faster).
     """
     torch.manual_seed(spec.seed + spec.repeat)
     with device:
@@ -69,7 +69,7 @@ def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
 
 class TorchSession:
     """A training run in progress, seen from one rank. ``frameworks.Session`` describes the methods
-    without a docstring. Those from ``steps_done`` to ``take_over`` are for ``horovod.elastic``.
+    without a docstring. Only ``horovod.elastic`` uses those from ``steps_done`` to ``take_over``.
     """
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
@@ -77,9 +77,9 @@ class TorchSession:
         self._spec, self._data, self._device = spec, data, device
         self._mesh = mesh = build_mesh(spec, device)
         assert spec.batch is not None
-        replica, samples = replica_index(mesh), len(data.train)
-        self._shards = shards = Shards(samples, spec, replica)
-        steps = count_steps(spec, samples)
+        replica, train_samples = replica_index(mesh), len(data.train)
+        self._shards = shards = Shards(train_samples, spec, replica)
+        steps = count_steps(spec, train_samples)  # Of an epoch; of the run, if it has no epochs.
         self._total_steps = total_steps = steps * (spec.epochs or 1)
         self._validation_counts, validation_indices = validation_batches(
             len(data.validation), spec.batch, replica, spec.replicas
@@ -107,7 +107,7 @@ class TorchSession:
         self._rank_in_replica = rank_in_replica(mesh)
         self._ranks_per_replica = spec.degrees.tensor * spec.degrees.pipeline
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
-        """For each step of an epoch: samples of this replica, and weights of its micro-steps."""
+        """For each step of an epoch: this replica's samples, and the weight of each micro-step."""
         self._learning_rates = Rates.of(spec, shards.steps, total_steps)
         # DeepSpeed's optimizer step scales the loss and clips gradients itself.
         must_scale_and_clip = not self._parallel.scales_and_clips
@@ -117,14 +117,14 @@ class TorchSession:
         self._state_bytes: dict[str, int] | None = None
         self._ema = EMA(self._model, spec.ema) if spec.ema else None
         self._checkpoints: Checkpoints | None = None
-        self._damaged: list[str] = []
+        self._damage_reports: list[str] = []
         self._collectives = CollectiveCounter(spec)
         self._sync_timer = SyncTimer(spec, device)
         self._gradient_timer = GradientTimer(spec, self._model, device)
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
-            samples=samples,
+            samples=train_samples,
             seen=samples_in_steps(steps, [self._rank_share(count) for count, _ in self._plan]),
             together=samples_in_steps(steps, [*map(shards.global_samples, range(shards.steps))]),
             parameters=parameters,
@@ -135,7 +135,7 @@ class TorchSession:
         )
 
     def _rank_share(self, samples: int) -> int:
-        """Return how many samples of its replica this rank reports: each is reported once."""
+        """Return how many of its replica's samples this rank reports: one rank reports each."""
         return len(range(self._rank_in_replica, samples, self._ranks_per_replica))
 
     def unreadable_files(self) -> list[str]:
@@ -173,14 +173,14 @@ class TorchSession:
             self._begin_pass(self._epoch + 1)
         samples, weights = self._plan[self._step]
         parallel = self._parallel
-        scale = self._scaler.scale if self._scaler else 1.0
+        scale = self._scaler.scale if self._scaler else 1.0  # The factor of the loss.
         loss_sum: Tensor | None = None
         if parallel.exchange:
             scale *= parallel.exchange.loss_factor
             parallel.exchange.begin(is_full=self._shards.is_full(self._step))
         for micro_step, weight in enumerate(weights, 1):
             inputs, labels = self._loader.next_batch()
-            if weight:  # A batch without weight is padding and counts no samples.
+            if weight:  # A batch of weight 0 is padding: its samples are not in ``samples``.
                 samples -= self._loader.skipped_samples
             probe.lap("input")
             is_last = micro_step == len(weights)
@@ -201,7 +201,7 @@ class TorchSession:
         return self._rank_share(samples)
 
     def _update_weights(self, optimizer: Optimizer) -> None:
-        """Run the optimizer with this step's learning rate, unless gradients overflowed."""
+        """Run the optimizer with this step's learning rate; skip this if gradients overflowed."""
         if not self._learning_rates.constant:
             for group in optimizer.param_groups:
                 group["lr"] = self._learning_rates.at(self._steps_done)
@@ -219,7 +219,7 @@ class TorchSession:
             optimizer.step()
             if self._ema:
                 self._ema.update()
-        if self._state_bytes is None:
+        if self._state_bytes is None:  # Only now are there gradients and an optimizer state.
             self._state_bytes = state_bytes(optimizer)
         optimizer.zero_grad()
 
@@ -242,7 +242,7 @@ class TorchSession:
         if not self._loss_stacks:
             return []
         losses = torch.cat(self._loss_stacks)
-        dist.all_reduce(losses)
+        dist.all_reduce(losses)  # Ranks that do not compute the loss add 0.
         return [round(loss, 9) for loss in (losses / self._loss_ranks).tolist()]
 
     def _ema_weights(self) -> AbstractContextManager[None]:
@@ -269,7 +269,7 @@ class TorchSession:
             if dist.get_rank() == 0:
                 say("validation     is not possible: none of its samples can be read")
             return None
-        # A sample has one label, or one for each position of its sequence.
+        # All samples have the same number of labels: one, or one for each sequence position.
         samples = round(len(self._data.validation) * valid_labels / all_labels)
         return Quality(accuracy=correct / valid_labels, loss=loss / valid_labels, samples=samples)
 
@@ -316,11 +316,11 @@ class TorchSession:
             if path is None:
                 raise checkpoints.all_damaged(damaged_candidates)
             damaged |= damaged_candidates
-        self._damaged = checkpoints.describe_damage(damaged, path)
+        self._damage_reports = checkpoints.describe_damage(damaged, path)
         return self._load_checkpoint(files, path) if path else 0
 
     def damaged(self) -> Sequence[str]:
-        return self._damaged
+        return self._damage_reports
 
     def _open_checkpoints(self, folder: Path) -> "Checkpoints":
         from scalewise.frameworks.torch.checkpoint.checkpoint_files import Checkpoints
@@ -348,8 +348,8 @@ class TorchSession:
         return f"ranks.{dist.get_rank()}.{name}"
 
     def _load_checkpoint(self, files: "Checkpoints", path: Path) -> int:
-        """Load a checkpoint; return the number of steps done. Random states and losses are loaded
-        only if it was written with the same layout of ranks.
+        """Load a checkpoint; return the number of steps done. Random states and losses belong to
+        a rank: they are loaded only if the checkpoint was written with the same layout of ranks.
         """
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
@@ -364,8 +364,8 @@ class TorchSession:
         state = {
             **checkpoint_files.model_state(self._model),
             **checkpoint_files.allocate_optimizer_state(self._model, optimizer, saved_tensors),
-            # The checkpoint may be of a run without an EMA.
-            **{name: average for name, average in ema.items() if name in saved_tensors},
+            # A checkpoint of a run without an EMA has none of these names.
+            **{name: tensor for name, tensor in ema.items() if name in saved_tensors},
             **checkpoint_files.empty_tensors(rank_names, saved_tensors),
         }
         files.read(path, state)
@@ -404,11 +404,11 @@ class TorchSession:
         return self._rank_share(self._plan[self._step % len(self._plan)][0])
 
     def with_ranks_of(self, spec: RunSpec) -> "TorchSession":
-        """Return a new session with the ranks of ``spec``; ``take_over`` gives it a state."""
+        """Return a new session for the topology of ``spec``; ``take_over`` loads its state."""
         return TorchSession(spec, self._data, self._device)
 
     def state_to_transfer(self) -> dict[str, Any]:
-        """Return the state with which another session's ``take_over`` continues."""
+        """Return the state that ``take_over`` of another session loads."""
         return {
             "model": self._model.state_dict(),
             "optimizer": self._parallel.optimizer.state_dict(),
@@ -416,7 +416,7 @@ class TorchSession:
         }
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Load the state of another session; continue at the same position in the data."""
+        """Load the state of another session, and go to its position in the data."""
         self._model.load_state_dict(state["model"])
         self._parallel.optimizer.load_state_dict(state["optimizer"])
         self._steps_done = state["steps_done"]
@@ -434,7 +434,7 @@ class TorchSession:
 
 
 def _score(output: Tensor, labels: Tensor) -> Tensor:
-    """Return sums: correct predictions, losses, valid labels (not ignored ones), all labels."""
+    """Return four sums: correct predictions, losses, labels that are not ignored, all labels."""
     correct = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
     valid = (labels != IGNORED_LABEL).sum()

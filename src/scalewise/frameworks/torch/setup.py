@@ -17,12 +17,12 @@ from scalewise.probe.torch import device as devices
 from scalewise.spec import RunSpec
 
 MAX_LISTED_FILES = 100
-"""Unreadable files that a rank lists in its record; its log has all."""
+"""The number of unreadable files that a rank lists in its record; its log lists all of them."""
 
 
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
-    """Set up a training run and, at the end, tear it down; the probe records the spans of both."""
+    """Set up a training run and, at the end, tear it down. The probe times the parts of both."""
     if spec.compile:
         block_compile.use_study_cache(probe.folder.parent)
     device = devices.bind(spec)
@@ -58,12 +58,12 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
 
 
 def _load_data(spec: RunSpec, device: torch.device) -> Data:
-    """Load the run's data set; what is slow to prepare is prepared by one rank only."""
+    """Load the run's data set. Only one rank does slow work, such as listing or unpacking files."""
     source = Source.of_run(spec)
     if source.kind == "images":  # ``load`` lists the folder on rank 0 and broadcasts the list.
         data = load(source, spec)
     else:
-        # The first rank of a node may have to prepare files, which the others then only read.
+        # The first rank of a node may prepare files; its other ranks then only read them.
         is_first = int(os.environ.get("LOCAL_RANK", "0")) == 0
         prepared = load(source, spec) if is_first else None
         dist.barrier()
@@ -72,7 +72,7 @@ def _load_data(spec: RunSpec, device: torch.device) -> Data:
 
 
 def _report_compiled_graphs(spec: RunSpec, rank: int, probe: Probe, device: torch.device) -> None:
-    """Report how many graphs were compiled, came from the cache, or cannot be CUDA graphs."""
+    """Report how many graphs were compiled or cached, and how many cannot be CUDA graphs."""
     if graphs := block_compile.graph_counts():
         probe.note(compiled=graphs)
         if rank == 0:

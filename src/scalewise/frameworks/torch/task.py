@@ -25,7 +25,7 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model, its loss and its optimizer. Labels: a class per sample, or per sequence position."""
+    """A model, its loss and its optimizer. A label is a class: of a sample, or of a token."""
 
     model: nn.Module
     optimizer: partial[Optimizer]
@@ -34,9 +34,9 @@ class Task:
     """Whether labels may be IGNORED_LABEL."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss over labels that are not ignored; 0 if all are."""
+        """Return the mean loss over labels that are not ignored; 0 if all are ignored."""
         logits, targets = output.float().flatten(0, -2), labels.flatten()
-        if not self.may_ignore_labels:  # Counting costs small steps measurable time.
+        if not self.may_ignore_labels:  # The count below would slow small steps measurably.
             return cross_entropy(logits, targets)
         total = cross_entropy(logits, targets, ignore_index=IGNORED_LABEL, reduction="sum")
         return total / (targets != IGNORED_LABEL).sum().clamp(min=1)
@@ -48,12 +48,12 @@ class Task:
 
 
 class ForwardBackward(Protocol):
-    """Does one micro-step: forward and backward, with a lap for each."""
+    """Runs forward and backward of one micro-step, and times each with a lap of the probe."""
 
     def __call__(
         self, inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        """Return loss x weight, 0 without the last stage; exchange gradients if ``sync``."""
+        """Return loss x weight (0 on earlier pipeline stages); exchange gradients if ``sync``."""
         ...
 
 
@@ -62,23 +62,23 @@ class Parallel:
     """This rank's part of a task, as a strategy has distributed it."""
 
     model: nn.Module
-    """This rank's part of the model; names are those of the serial model."""
+    """This rank's part of the model. Its parameters have the same names as without parallelism."""
     optimizer: Optimizer
     forward_backward: ForwardBackward
     evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
-    """Returns the output, None on a rank without the last stage. If not set, call ``model``."""
+    """Returns the output, or None on a rank without the last stage. If unset, call ``model``."""
     exchange: GradientExchange | None = None
     """The gradient exchange of replicas, if the strategy has one."""
     scales_and_clips: bool = False
     """Whether the strategy scales the loss and clips gradients itself, as DeepSpeed does."""
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Gathers the full parameters of ``model`` on every rank while entered."""
+    """A context in which every rank has the full parameters of ``model``."""
     has_uncounted_traffic: bool = False
     """Whether ranks communicate outside of PyTorch's collectives, so that bytes are unknown."""
 
 
 def build_model(spec: RunSpec, shape: Shape, classes: int) -> nn.Module:
-    """Return the run's model for images of a shape, or for sequences of a length."""
+    """Return the run's model for samples of a shape: an image's shape, or a sequence's length."""
     model: nn.Module = part_options.build_model(workload_factory(spec), spec, shape, classes)
     return model
 
@@ -94,18 +94,17 @@ OPTIMIZER_STEPS: dict[str, dict[str, bool]] = {
 
 def optimizer_factory(spec: RunSpec) -> partial[Optimizer]:
     """Return a function that builds the run's optimizer from a list of parameters."""
-    kinds: dict[str, Any] = {
+    builders: dict[str, Any] = {
         "sgd": partial(torch.optim.SGD, momentum=MOMENTUM),
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
     }
-    return partial(
-        kinds[spec.optimizer], lr=spec.lr * spec.lr_factor, **OPTIMIZER_STEPS[spec.optimizer_step]
-    )
+    arguments = OPTIMIZER_STEPS[spec.optimizer_step]
+    return partial(builders[spec.optimizer], lr=spec.lr * spec.lr_factor, **arguments)
 
 
 def refuse_optimizer_step(spec: RunSpec, device: torch.device) -> None:
-    """Refuse an implementation of the optimizer step that this device does not support."""
+    """Try the run's optimizer on one parameter; refuse a step that the device does not support."""
     parameter = nn.Parameter(torch.zeros(1, device=device))
     parameter.grad = torch.zeros_like(parameter)
     try:

@@ -1,4 +1,4 @@
-"""Batches of raw bytes or tokens by sample index: from memory, image files or token streams."""
+"""Read batches of samples, given their indices, from memory, image files or token streams."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from scalewise.errors import Broken
 
 IGNORED_LABEL = -100
-"""The label of a sample to leave out: the default ``ignore_index`` of PyTorch's losses."""
+"""A sample with this label does not count: the default ``ignore_index`` of PyTorch's losses."""
 Batch = tuple[Tensor, Tensor]
 """Inputs and their labels."""
 
@@ -21,7 +21,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Return these samples, augmented for an epoch."""
+        """Return the samples with these indices. Random augmentation differs between epochs."""
         ...
 
 
@@ -44,7 +44,7 @@ class TensorSamples:
 
 
 class RandomFlip:
-    """Mirrors half of the images, chosen at random by seed, epoch and sample index only."""
+    """Mirrors each image with probability ½. Seed, epoch and sample index decide, not the batch."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -62,7 +62,7 @@ class RandomFlip:
 
 
 class PackedImages:
-    """Images that ``scalewise data make --packed`` decoded into large files."""
+    """Decoded images, the rows of a large file that ``scalewise data make --packed`` has made."""
 
     def __init__(self, rows: Any, flip: RandomFlip | None = None) -> None:
         self._rows, self._flip = rows, flip
@@ -77,8 +77,8 @@ class PackedImages:
 
 
 class ImageFiles:
-    """Image files, decoded on demand. With ``refuse`` a broken file raises an error; else it is
-    reported on stderr, and its label becomes IGNORED_LABEL (perhaps all labels of a batch).
+    """Image files, decoded on demand. A broken file raises an error if ``refuse`` is set. Otherwise
+    it is reported once on stderr, and its label in the batch is IGNORED_LABEL.
     """
 
     def __init__(
@@ -131,18 +131,18 @@ class ImageFiles:
 
 
 class TokenWindows:
-    """Consecutive sequences of one length in a stream of tokens; ``windows`` selects some."""
+    """A stream of tokens, cut into windows of one length; ``windows`` selects some by number."""
 
     def __init__(self, stream: Any, length: int, windows: Sequence[int] | None = None) -> None:
         self._stream, self._length = stream, length
         self._windows = range((len(stream) - 1) // length) if windows is None else windows
 
     def split(self, every: int) -> "tuple[TokenWindows, TokenWindows]":
-        """Return training windows and validation windows: every ``every``-th one, or the last."""
+        """Return windows for training, and for validation (each ``every``-th, or else the last)."""
         validation = [n for n in self._windows if n % every == every - 1] or [*self._windows[-1:]]
         train = sorted({*self._windows} - {*validation})
-        first, second = (TokenWindows(self._stream, self._length, w) for w in (train, validation))
-        return first, second
+        parts = [TokenWindows(self._stream, self._length, part) for part in (train, validation)]
+        return parts[0], parts[1]
 
     def __len__(self) -> int:
         return len(self._windows)

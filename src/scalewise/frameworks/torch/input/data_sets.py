@@ -29,9 +29,9 @@ from scalewise.frameworks.torch.input.batches import (
 from scalewise.spec import RunSpec
 
 REAL_KINDS = ("digits", "cifar", "idx")
-"""In-memory data sets with real samples; ``Source.on_device`` decides for synthetic ones."""
+"""In-memory data sets that are not synthetic. Small ones are copied to an accelerator."""
 MAX_ON_DEVICE_BYTES = 2**30
-"""A real data set up to this size is copied to the accelerator. CIFAR-10 has a sixth of it."""
+"""The largest size of a data set of REAL_KINDS that is copied. CIFAR-10 has 2**30 / 6 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Preprocessing(ImageTransform):
     def build(
         self, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> Callable[[Tensor], Tensor]:
-        """Return a function from NHWC bytes to NCHW inputs (on accelerators, channels last)."""
+        """Return a function: it turns NHWC bytes into NCHW inputs (channels last on accelerators)."""
         if self.scale is None:  # Tokens.
             return lambda inputs: inputs
         on_cpu = device.type == "cpu"
@@ -80,7 +80,7 @@ def _interpolate(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def resize_by_matmul(images: Tensor, edge: int, dtype: torch.dtype) -> Tensor:
-    """Return resized images, channels last: on accelerators much faster than ``interpolate``."""
+    """Return resized images, channels last. Accelerators do this faster than ``interpolate``."""
     nhwc = images.permute(0, 2, 3, 1)
     count, height, width, channels = nhwc.shape
     row_weights = _resize_weights(height, edge, 1, torch.float32, images.device)
@@ -93,7 +93,7 @@ def resize_by_matmul(images: Tensor, edge: int, dtype: torch.dtype) -> Tensor:
 def _resize_weights(
     size: int, edge: int, channels: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the matrix that resizes a line of ``size`` pixels with interleaved channels."""
+    """Return the matrix that resizes a line from ``size`` to ``edge`` pixels of all channels."""
     pixel_weights = _interpolate(torch.eye(size)[None, None], (edge, size))[0, 0]
     return torch.kron(pixel_weights, torch.eye(channels)).to(device, dtype)
 
@@ -109,11 +109,11 @@ class Data:
     """Channels, height and width of the model's input, or the length of a token sequence."""
     preprocessing: Preprocessing
     on_device: bool = False
-    """Whether the samples are on the device already."""
+    """Whether the samples are in the device's memory already."""
 
     @property
     def may_ignore_labels(self) -> bool:
-        """Whether samples may have IGNORED_LABEL: image files may be broken."""
+        """Whether samples may have IGNORED_LABEL, as those of broken image files have."""
         return isinstance(self.train, ImageFiles)
 
     def blank_batch(self, count: int) -> Batch:
@@ -126,20 +126,20 @@ class Data:
         return images, torch.zeros(count, dtype=torch.long)
 
     def placed(self, device: torch.device, source: Source) -> "Data":
-        """Return the data, copied to the device if the source says so or it is real and small."""
+        """Return the data, on the device if the source says so or REAL_KINDS fit an accelerator."""
         train, validation = self.train, self.validation
         if not isinstance(train, TensorSamples) or not isinstance(validation, TensorSamples):
             return self
         size = train.inputs.nbytes + validation.inputs.nbytes
-        is_small = size <= MAX_ON_DEVICE_BYTES and device.type != "cpu"
-        if not (source.on_device or (source.kind in REAL_KINDS and is_small)):
+        fits_accelerator = size <= MAX_ON_DEVICE_BYTES and device.type != "cpu"
+        if not (source.on_device or (source.kind in REAL_KINDS and fits_accelerator)):
             return self
         train, validation = train.to(device), validation.to(device)
         return replace(self, train=train, validation=validation, on_device=True)
 
 
 def load(source: Source, spec: RunSpec | None = None) -> Data:
-    """Load a data set or, of an image folder, list the files (on rank 0, for all ranks)."""
+    """Load a data set. Of an image folder, only list the files: on rank 0, for all ranks."""
     if spec:
         refuse_crop(source, spec.augment)
     if source.kind in ("digits", "synthetic"):
@@ -159,8 +159,8 @@ def load(source: Source, spec: RunSpec | None = None) -> Data:
 def _load_in_memory(source: Source, flip: RandomFlip | None) -> Data:
     arrays = read(source)
     train, validation = (
-        TensorSamples(torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), mirror)
-        for part, mirror in ((arrays.train, flip), (arrays.validation, None))
+        TensorSamples(torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), augment)
+        for part, augment in ((arrays.train, flip), (arrays.validation, None))
     )
     transform = arrays.transform
     preprocessing = Preprocessing(transform.scale, transform.mean_std, transform.edge)
@@ -176,7 +176,7 @@ def _open_packed(source: Source, flip: RandomFlip | None) -> Data:
 
 
 def _list_images(source: Source, spec: RunSpec | None, flip: RandomFlip | None) -> Data:
-    """List an image folder once, for all ranks: shared file systems are slow at it."""
+    """List an image folder on one rank, for all ranks: shared file systems list slowly."""
     from scalewise.frameworks.data.image_folder import Listing
     from scalewise.frameworks.data.pixels import Crop
 
@@ -197,7 +197,7 @@ def _list_images(source: Source, spec: RunSpec | None, flip: RandomFlip | None) 
 
 
 def _load_tokens(source: Source) -> Data:
-    """Return sequences of the bytes of a text, or of the tokens in a file."""
+    """Return sequences of tokens from a file; the tokens of a text are its bytes."""
     from scalewise.frameworks.data import tokens
 
     streams = tokens.read(source.path)
@@ -217,7 +217,7 @@ def _make_tokens(source: Source) -> Data:
     """Make a synthetic language in which a token mostly determines the next one."""
     length, vocabulary = source.shape, source.vocabulary
     assert isinstance(length, int)
-    # One more for validation after every HELD_OUT training sequences; at least one.
+    # After every HELD_OUT training sequences one is added for validation, at least one in all.
     count = source.count + max(1, source.count // HELD_OUT)
     stream = _random_tokens(count * length + 1, vocabulary)
     sequences, labels = (part.reshape(count, length) for part in (stream[:-1], stream[1:]))
@@ -231,12 +231,12 @@ def _make_tokens(source: Source) -> Data:
 
 
 def _random_tokens(length: int, vocabulary: int) -> Tensor:
-    """Return tokens: four in five are the fixed successor of the previous one, others random."""
+    """Return tokens. Four in five are the fixed successor of the previous token, others random."""
     generator = torch.Generator().manual_seed(20)  # Any fixed seed: all ranks need the same.
     successors = torch.randperm(vocabulary, generator=generator).tolist()
     random_tokens = torch.randint(0, vocabulary, (length,), generator=generator).tolist()
-    follows = (torch.rand(length, generator=generator) < 0.8).tolist()
+    is_successor = (torch.rand(length, generator=generator) < 0.8).tolist()
     tokens = [0]
     for n in range(1, length):
-        tokens.append(successors[tokens[-1]] if follows[n] else random_tokens[n])
+        tokens.append(successors[tokens[-1]] if is_successor[n] else random_tokens[n])
     return torch.tensor(tokens)

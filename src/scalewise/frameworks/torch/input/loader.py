@@ -1,7 +1,7 @@
 """Load the batches of a run in the order in which they are needed, ahead of time.
 
-One pool of workers serves training and validation: a pass begins without a wait. Raw bytes are
-copied to an accelerator from pinned memory on a separate stream, and preprocessed there.
+One pool of workers serves training and validation, so it loads a pass before that begins. Bytes
+are copied to an accelerator from pinned memory on a separate stream, and preprocessed there.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from scalewise.spec import RunSpec
 
 
 class Pass(NamedTuple):
-    """A pass over the training data that starts at a step, or the validation after an epoch."""
+    """A pass over the training data from a step on, or over the validation data after an epoch."""
 
     epoch: int
     first_step: int = 0
@@ -30,11 +30,11 @@ class Pass(NamedTuple):
 
 
 Request = tuple[Pass, Indices]
-"""A batch's pass and sample indices (NumPy: a tensor would be sent in a shared-memory file)."""
+"""A batch's pass and sample indices (NumPy: workers would get a tensor in a shared-memory file)."""
 
 
 class PassSampler(Sampler[Request]):
-    """Yields a request for every batch that this rank needs, from the pass ``first`` on."""
+    """Yields a request for every batch that this rank needs, beginning with ``first_pass``."""
 
     def __init__(
         self, shards: Shards, validation_batches: Sequence[Indices], spec: RunSpec, total_steps: int
@@ -42,20 +42,20 @@ class PassSampler(Sampler[Request]):
         self._shards, self._validation_batches, self._spec = shards, validation_batches, spec
         self._end = total_steps
         """The optimizer step at which training ends, counted from the start of epoch 0."""
-        self.first = Pass(0)
+        self.first_pass = Pass(0)
 
     def end_after(self, steps: int, position: Pass) -> None:
-        """End ``steps`` optimizer steps after a position in the data."""
+        """Set the end of training to ``steps`` optimizer steps after a position in the data."""
         self._end = position.epoch * self._shards.steps + position.first_step + steps
 
     def passes(self) -> Iterator[Pass]:
-        """Yield the passes from ``first`` on, with the validations between them."""
-        current = self.first
+        """Yield the passes from ``first_pass`` on, training and validation."""
+        current = self.first_pass
         while True:
             yield current
             end = min((current.epoch + 1) * self._shards.steps, self._end)
             is_due = self._spec.validates(current.epoch) if self._spec.epochs else end == self._end
-            if is_due and not current.validation:
+            if is_due and not current.validation:  # Validation follows the training pass.
                 current = Pass(current.epoch, validation=True)
             elif end < self._end:
                 current = Pass(current.epoch + 1)
@@ -95,7 +95,7 @@ class BatchDataset(Dataset[LoadedBatch | ScalewiseError]):
         samples = self._data.validation if data_pass.validation else self._data.train
         try:
             inputs, labels = samples.batch(indices, data_pass.epoch)
-        except ScalewiseError as error:  # Raised, it would become a traceback of the worker.
+        except ScalewiseError as error:  # If a worker raised it, users would see a traceback.
             return error
         unreadable: list[str] = []
         if isinstance(samples, ImageFiles):
@@ -104,7 +104,7 @@ class BatchDataset(Dataset[LoadedBatch | ScalewiseError]):
 
 
 class BatchLoader:
-    """Loads the batches of one rank. Workers restart only if a pass is not the sampler's next."""
+    """Loads the batches of one rank, in the sampler's order; another order restarts the workers."""
 
     def __init__(
         self, data: Data, sampler: PassSampler, spec: RunSpec, device: torch.device
@@ -125,15 +125,15 @@ class BatchLoader:
         self._passes: Iterator[Pass] = iter(())
         self._next_pass: Pass | None = None
         self._remaining = 0
-        """Batches of this pass that have not been returned yet."""
+        """The number of batches of this pass that ``next_batch`` has not returned yet."""
         self.skipped_samples = 0
-        """Samples of the last returned batch that do not count: they cannot be read."""
+        """The number of samples in the last returned batch whose files cannot be read."""
         self.unreadable_files: set[str] = set()
-        """The files of all such samples so far."""
+        """The files that could not be read, of all batches so far."""
 
     def restart(self, first: Pass) -> None:
         """Start to load batches from a pass on; this also restarts the workers."""
-        self._sampler.first = first
+        self._sampler.first_pass = first
         self._passes = self._sampler.passes()
         self._next_pass, self._remaining = next(self._passes), 0
         self._batches = _raise_errors(iter(self._loader))
@@ -172,7 +172,7 @@ class BatchLoader:
 
 
 def _raise_errors(batches: Iterable[LoadedBatch | ScalewiseError]) -> Iterator[LoadedBatch]:
-    # Not a method: a reference to the loader would keep its workers alive.
+    # A function, because a method would keep a reference to the loader, and so its workers.
     for batch in batches:
         if isinstance(batch, ScalewiseError):
             raise batch
@@ -192,7 +192,7 @@ class DevicePrefetcher:
         self._module = module_of(device.type)
         self._stream = self._module.Stream(device)
         self._pending: tuple[LoadedBatch, Any] | None = None
-        """The batch that is copied, and the event after its copy."""
+        """The batch that is being copied, and the event at the end of its copy."""
 
     def __iter__(self) -> Iterator[LoadedBatch]:
         return self
@@ -201,11 +201,11 @@ class DevicePrefetcher:
         if self._pending is None and not self.start_copy():
             raise StopIteration
         assert self._pending is not None
-        batch, copied = self._pending
+        batch, copy_event = self._pending
         self._pending = None
         compute_stream = self._module.current_stream(self._device)
-        copied.wait(compute_stream)
-        # Their memory belongs to the copy stream, which must not reuse it yet.
+        copy_event.wait(compute_stream)
+        # The tensors' memory belongs to the copy stream, which must not reuse it yet.
         for tensor in batch[:2]:
             tensor.record_stream(compute_stream)
         return batch
@@ -214,13 +214,13 @@ class DevicePrefetcher:
         """Start to copy the next batch; return False if a copy is pending or no batch is left."""
         if self._pending is not None:
             return False
-        with self._module.stream(self._stream):  # Also indexes data that is on the device.
+        with self._module.stream(self._stream):  # If data is on the device, it is indexed here.
             batch = next(self._batches, None)
             if batch is None:
                 return False
             inputs, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch[:2])
             inputs = self._preprocess(inputs)
-        copied = self._module.Event()
-        copied.record(self._stream)
-        self._pending = (inputs, labels, batch[2]), copied
+        copy_event = self._module.Event()
+        copy_event.record(self._stream)
+        self._pending = (inputs, labels, batch[2]), copy_event
         return True

@@ -21,7 +21,7 @@ MANY_EPOCHS = 10**6
 def bench_loader(
     request: Mapping[str, Any], report_progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Load as a training would, per number of workers; return seconds and samples of batches."""
+    """Load batches as training does, with each number of workers; return their times and sizes."""
     specs = [_loader_spec(request, workers) for workers in request["workers"]]
     device, source = devices.bind(specs[0]), Source.of_run(specs[0])
     data = load(source, specs[0]).placed(device, source)
@@ -29,12 +29,13 @@ def bench_loader(
     unreadable: set[str] = set()
     for spec in specs:
         report_progress(len(rows), len(specs))
-        (first, *seconds), read, files = _time_batches(data, spec, device, request["seconds"])
-        if not any(read):
+        (first, *seconds), samples, files = _time_batches(data, spec, device, request["seconds"])
+        if not any(samples):
             hint = "`scalewise data check` lists the broken files and their problems"
             raise SpecError(f"no file of {spec.data} can be read", hint=hint)
         unreadable |= files
-        rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read[1:]})
+        times = {"first": first, "seconds": seconds, "read": samples[1:]}
+        rows.append({"workers": spec.workers, **times})
     report_progress(len(rows), len(specs))
     return {
         "kind": source.kind,
@@ -49,7 +50,7 @@ def bench_loader(
 
 def _loader_spec(request: Mapping[str, Any], workers: int) -> RunSpec:
     fields = {key: request[key] for key in ("data", "batch", "edge", "length", "augment")}
-    # The loader does not use these; a spec needs them.
+    # The loader does not use these fields, but a spec requires them.
     unused = {"topology": "1x1", "workload": "none"}
     epochs = {"epochs": MANY_EPOCHS, "validate_every": MANY_EPOCHS}
     return RunSpec.from_dict({**fields, **unused, **epochs, "workers": workers})
@@ -77,7 +78,7 @@ def _time_batches(
         seconds.append(now - last)
         samples.append(len(labels) - loader.skipped_samples)
         last = now
-        if len(seconds) == 1:  # Workers had to start: ``min_seconds`` count from here.
+        if len(seconds) == 1:  # ``min_seconds`` begin after the start of the workers.
             start = now
     loader.close()
     return seconds, samples, loader.unreadable_files

@@ -1,7 +1,7 @@
 """Models from other libraries or the user's modules, by name; weights are never downloaded.
 
-A library is a function, registered under ``scalewise.libraries``, from a model's name to a
-factory, which is called like every workload: (shape of a sample, classes, options).
+A library is a function, registered under ``scalewise.libraries``, that returns a factory for the
+name of a model. A factory is called like every workload: (shape of a sample, classes, options).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ FACTORY_HINT = "name a function (shape, classes, **options) that returns a torch
 
 
 def model_factory(workload: str) -> Factory:
-    """Return the factory of ``LIBRARY:NAME`` or ``MODULE:FUNCTION``."""
+    """Return the factory of a workload ``LIBRARY:NAME`` or ``MODULE:FUNCTION``."""
     source, _, name = workload.partition(":")
     libraries = [*plugins.framework_parts("libraries", "torch")]
     if not source:
@@ -59,17 +59,17 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
         for attribute in name.split("."):
             value = getattr(value, attribute)
     except ModuleNotFoundError as missing:
-        absent = str(missing.name)
-        if f"{source}.".startswith(f"{absent}."):
+        missing_module = str(missing.name)
+        if f"{source}.".startswith(f"{missing_module}."):  # ``source`` or its package.
             raise PluginError(
-                f"workload {workload!r}: there is no module {absent!r}",
+                f"workload {workload!r}: there is no module {missing_module!r}",
                 hint=suggest_name(source, libraries)
                 or f"put it on PYTHONPATH, or start scalewise in its folder; "
                 f"libraries are: {', '.join(libraries)}",
             ) from missing
         raise PluginError(
-            f"workload {workload!r} needs {absent}, which is not installed",
-            hint=f"pip install {absent.partition('.')[0]}",
+            f"workload {workload!r} needs {missing_module}, which is not installed",
+            hint=f"pip install {missing_module.partition('.')[0]}",
         ) from missing
     except AttributeError as missing:
         raise PluginError(
@@ -80,7 +80,7 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
         reason = "it calls sys.exit" if isinstance(error, SystemExit) else error
         raise PluginError(
             f"workload {workload!r}: {source} cannot be imported: {reason}",
-            hint="import it in Python to see where",
+            hint="import it in Python to see where it fails",
         ) from error
     if not callable(value):
         raise PluginError(
@@ -96,10 +96,10 @@ def import_library(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
-        absent = str(missing.name).partition(".")[0]
+        missing_module = str(missing.name).partition(".")[0]
         raise PluginError(
-            f"a workload {name}:NAME needs {absent}, which is not installed",
-            hint=f"pip install {absent}",
+            f"a workload {name}:NAME needs {missing_module}, which is not installed",
+            hint=f"pip install {missing_module}",
         ) from missing
     except Exception as error:
         raise PluginError(
@@ -111,7 +111,7 @@ def import_library(name: str) -> Any:
 def _torchvision_hint(error: BaseException | None) -> str:
     """Return a hint if an incompatible torchvision caused an error, else an empty string."""
     while error is not None:
-        if "torchvision::" in str(error):
+        if "torchvision::" in str(error):  # One of its operators does not exist.
             return _version_hint("torchvision")
         error = error.__cause__ or error.__context__
     return ""
@@ -130,12 +130,12 @@ def unknown_model(library: str, name: str, models: list[str], example: str) -> P
 
 
 def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
-    """Make a model return a logit per class, in place; its submodules keep their names."""
-    result = f"workload {workload!r} returns {type(model).__name__}"
+    """Make a model return only its logits, in place; its submodules keep their names."""
+    problem = f"workload {workload!r} returns {type(model).__name__}"
     if not isinstance(model, nn.Module):
-        raise SpecError(f"{result}, not a torch.nn.Module", hint=FACTORY_HINT)
+        raise SpecError(f"{problem}, not a torch.nn.Module", hint=FACTORY_HINT)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise SpecError(f"{result}, which has no trainable parameters", hint=FACTORY_HINT)
+        raise SpecError(f"{problem}, which has no trainable parameters", hint=FACTORY_HINT)
 
     def extract_logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
@@ -146,13 +146,13 @@ def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
         if not isinstance(logits, Tensor):
             raise SpecError(f"{workload} returns {type(output).__name__} without logits")
         (samples,) = inputs
-        # One label per image, or per token.
+        # An image has one label; of a sequence, each token has one.
         label_shape = samples.shape[:1] if samples.dim() == 4 else samples.shape
         if logits.shape[:-1] != label_shape or logits.shape[-1] < classes:
             raise SpecError(
                 f"{workload} returns logits of shape {tuple(logits.shape)}, "
                 f"but {classes} classes need {(*label_shape, classes)}",
-                hint="the function that builds the model gets the number of classes: use it",
+                hint="build the model for the number of classes that its function is called with",
             )
         return logits
 

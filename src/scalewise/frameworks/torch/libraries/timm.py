@@ -19,7 +19,7 @@ def model(name: str) -> Factory:
         if options.get("pretrained"):
             raise ValueError("it starts from random weights; pretrained ones are never downloaded")
         config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-        if getattr(config, "fixed_input_size", False):
+        if getattr(config, "fixed_input_size", False):  # The model is built for one image size.
             options = {"img_size": tuple(edges), **options}
         network: nn.Module = timm.create_model(
             name, num_classes=classes, in_chans=channels, **options

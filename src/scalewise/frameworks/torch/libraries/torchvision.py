@@ -8,7 +8,7 @@ from scalewise.frameworks.torch.libraries import Factory, import_library, unknow
 from scalewise.frameworks.torch.models.parts import image_shape
 
 COLOURS = 3
-"""Input channels of all models; the only channel of grey images is repeated."""
+"""Input channels of all models. Grey images have one channel, which is repeated."""
 AUXILIARY_HEADS = ("googlenet", "inception_v3")
 """Models with auxiliary classifiers, which are switched off here."""
 

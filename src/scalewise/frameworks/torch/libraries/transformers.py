@@ -1,4 +1,4 @@
-"""Image classifiers and causal decoders of Transformers, by type or configuration file."""
+"""Image classifiers and causal decoders of Transformers, by model type or configuration file."""
 
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ from scalewise.validate import suggest_name
 
 
 def model(name: str) -> Factory:
-    """Return the factory of a model: ``name`` is a type, a config.json or the folder of one."""
+    """Return the factory of a model; ``name``: a type, or a path (config.json or its folder)."""
     transformers = import_library("transformers")
     config = _load_config(transformers, name)
 
     def build(shape: Shape, classes: int, **options: Any) -> nn.Module:
         is_text = isinstance(shape, int)
         kind = "CausalLM" if is_text else "ImageClassification"
-        auto = getattr(transformers, f"AutoModelFor{kind}")
-        if type(config) not in auto._model_mapping:
+        auto_class = getattr(transformers, f"AutoModelFor{kind}")
+        if type(config) not in auto_class._model_mapping:
             role, data = ("decoder", "tokens") if is_text else ("image classifier", "images")
             raise PluginError(
                 f"Transformers has no {role} of type {config.model_type!r}, and the data is {data}",
@@ -32,7 +32,7 @@ def model(name: str) -> Factory:
                 hint = suggest_name(key, adapted.to_dict())
                 raise ValueError(f"its configuration has no {key!r}; {hint}".rstrip("; "))
             setattr(adapted, key, value)
-        network: nn.Module = auto.from_config(adapted)
+        network: nn.Module = auto_class.from_config(adapted)
         return network
 
     return build
@@ -41,6 +41,7 @@ def model(name: str) -> Factory:
 def _load_config(transformers: Any, name: str) -> Any:
     types = sorted(transformers.CONFIG_MAPPING.keys())
     path = Path(name).expanduser()
+    # A type wins over a file of the same name, but not over a folder with a configuration.
     if path.exists() and (name not in types or (path / "config.json").exists()):
         try:
             return transformers.AutoConfig.from_pretrained(path)
@@ -55,7 +56,7 @@ def _load_config(transformers: Any, name: str) -> Any:
 
 
 def _adapt_config(config: Any, shape: Shape, classes: int) -> Any:
-    """Return a copy of a configuration for samples of a shape and a number of classes."""
+    """Return a copy of a configuration, with the shape of samples and the number of classes."""
     adapted = type(config).from_dict(config.to_dict())
     if isinstance(shape, int):
         adapted.vocab_size = classes

@@ -1,4 +1,4 @@
-"""Make a model parallel: cut it into pipeline stages, split their layers, distribute them."""
+"""Make a model parallel: cut it into pipeline stages, split their layers, replicate or shard."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from scalewise.probe.torch.last_gradient import LastGradient
 from scalewise.spec import RunSpec
 
 OptimizerFactory = Callable[[Task, Iterable[Tensor]], Optimizer]
-"""Builds the optimizer of a task's parameters."""
+"""Builds the task's optimizer for these parameters, which are this rank's."""
 
 
 def assemble(
@@ -30,7 +30,7 @@ def assemble(
     distribute: Callable[[nn.Module], nn.Module],
     make_optimizer: OptimizerFactory | None = None,
 ) -> Parallel:
-    """Return the parallel task; ``distribute`` makes a stage (or model) a replica or a shard."""
+    """Return the parallel task; ``distribute`` replicates or shards a stage or an uncut model."""
     # Imported only if needed: PyTorch's pipeline and tensor parallelism take a second to import.
     stages = [task.model]
     if axis_size(mesh, "pipeline") > 1:
@@ -53,7 +53,7 @@ def assemble(
 
 
 def build_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
-    """Return the run's optimizer, with one group of parameters per device mesh of DTensors."""
+    """Return the task's optimizer; a group of its parameters cannot mix device meshes."""
     groups: dict[Any, list[Tensor]] = {}
     for parameter in parameters:
         groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
@@ -61,7 +61,7 @@ def build_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
 
 
 class BackwardSync:
-    """Adds a lap in a backward of DDP where computation ends and only the all-reduce remains."""
+    """Times DDP's backward as two laps: ``backward``, and ``sync`` after the last gradient."""
 
     def __init__(self, model: nn.Module) -> None:
         self.lap: Callable[[str], None] = Unwatched().lap
@@ -74,7 +74,7 @@ class BackwardSync:
         self.lap("backward")
 
     def end_backward(self) -> str:
-        """Return the phase in which a backward ended: ``sync`` after its last gradient was seen."""
+        """Return the name of a backward's last lap: ``sync`` if its last gradient was noticed."""
         sync_began, self._sync_began = self._sync_began, False
         if self._last_gradient and not sync_began:
             self._last_gradient.miss()
@@ -89,7 +89,7 @@ def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
         if not sync:
-            with no_sync(model):  # ``sync=True`` ends the recursion.
+            with no_sync(model):  # In this context, ``sync=True`` does not exchange gradients.
                 return forward_backward(inputs, labels, weight, probe, sync=True)
         _, loss = task.forward(model, inputs, labels)
         if weight != 1.0:
@@ -105,7 +105,7 @@ def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
 
 @contextmanager
 def no_sync(model: Any) -> Iterator[None]:
-    """Accumulate gradients without exchanging them."""
+    """Let DDP or FSDP accumulate gradients without exchanging them, inside the context."""
     if isinstance(model, DistributedDataParallel):
         with model.no_sync():
             yield

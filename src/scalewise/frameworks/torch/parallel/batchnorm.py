@@ -1,4 +1,4 @@
-"""Synchronized batch normalization over the batches of all replicas."""
+"""Synchronized batch normalization: statistics over the batches of all replicas."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ BATCHNORM_CLASSES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def has_batchnorm(model: nn.Module) -> bool:
-    """Return whether a model has batch normalization."""
+    """Return whether a model has batch normalization layers."""
     return any(isinstance(module, BATCHNORM_CLASSES) for module in model.modules())
 
 
 def convert_sync_batchnorm(model: nn.Module, spec: RunSpec, device: torch.device) -> nn.Module:
-    """Return the model with synchronized batch norms, if the run asks for them."""
+    """Return the model; if the run has ``sync_batchnorm``, its batch norms are synchronized."""
     if not spec.sync_batchnorm:
         return model
     if device.type == "cpu":

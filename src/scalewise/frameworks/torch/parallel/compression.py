@@ -17,7 +17,7 @@ from scalewise.validate import check_choice
 
 
 def _sum_hook(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
-    """Sum buckets; to divide them would be another pass over all gradients in every step."""
+    """Sum a bucket over ranks; ``loss_factor`` replaces a pass that would divide all gradients."""
     work: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     total: Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
     return total
@@ -26,13 +26,13 @@ def _sum_hook(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
 HOOKS: dict[str, Any] = {"none": _sum_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 KINDS = (*HOOKS, "powersgd")
 POWERSGD_START_STEP = 5
-"""Steps without compression before PowerSGD starts; DDP needs two to rebuild its buckets."""
+"""Steps without compression before PowerSGD starts; DDP rebuilds its buckets in the first two."""
 POWERSGD_EPSILON = 1e-8
-"""Added to a column's norm: a column of zeros would become NaN."""
+"""PowerSGD adds it to the norm by which it divides a column, which may consist of zeros."""
 
 
 def check_compression(kind: str) -> None:
-    """Refuse an unknown compression, or one that is not installed."""
+    """Refuse an unknown compression, or one that needs a missing package."""
     check_choice("compression", kind, KINDS)
     if kind == "powersgd" and find_spec("numpy") is None:
         raise SpecError("powersgd needs numpy, which is not installed", hint="pip install numpy")
@@ -41,18 +41,18 @@ def check_compression(kind: str) -> None:
 class Compressor:
     """Averages buckets of gradients over a group, and counts the bytes it passes to collectives.
 
-    With ``none`` it sums them: then the loss has to be multiplied by ``loss_factor``.
+    With ``none`` it sums; the sum is an average if every loss is multiplied by ``loss_factor``.
     """
 
     def __init__(self, kind: str, powersgd_rank: int, group: dist.ProcessGroup) -> None:
         self.group = group
         self.sent_bytes = 0
         self.loss_factor = 1 / group.size() if kind == "none" else 1.0
-        self._is_half = kind in ("fp16", "bf16")
+        self._sends_16_bits = kind in ("fp16", "bf16")
         self._hook: Any = HOOKS.get(kind)
         self._state: Any = None
         if kind == "powersgd":
-            # Older versions need numpy to import it.
+            # Imported only here: in older versions of PyTorch the import needs numpy.
             from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 
             self._hook = powersgd.powerSGD_hook
@@ -63,20 +63,20 @@ class Compressor:
                 orthogonalization_epsilon=POWERSGD_EPSILON,
             )
         # PowerSGD starts further collectives from callbacks. Only NCCL keeps their order
-        # equal on all ranks; with other backends each bucket has to wait for the one before.
+        # equal on all ranks; with other backends ``exchange`` has to wait for each bucket.
         self._is_blocking = kind == "powersgd" and dist.get_backend(group) != "nccl"
 
     def exchange(self, bucket: GradBucket) -> Future[Tensor]:
         """Start the exchange of a bucket; return a future of the result."""
         gradients, elements_before = bucket.buffer(), self._powersgd_elements()
         result: Future[Tensor] = self._hook(self._state or self.group, bucket)
-        # PowerSGD does not compress (no elements) in the first steps: then all are sent.
+        # In the first steps PowerSGD does not compress and counts no elements: it sends all.
         elements = (self._powersgd_elements() - elements_before) or gradients.numel()
-        self.sent_bytes += elements * (2 if self._is_half else gradients.element_size())
+        self.sent_bytes += elements * (2 if self._sends_16_bits else gradients.element_size())
         if self._is_blocking:
             result.wait()
         return result
 
     def _powersgd_elements(self) -> int:
-        """Return the number of elements that PowerSGD has exchanged so far, the third statistic."""
+        # Index 2 of PyTorch's statistics: the number of elements exchanged so far.
         return int(self._state.compression_stats()[2]) if self._state else 0

@@ -26,16 +26,16 @@ DEFAULT_BUCKET_MB = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """How gradients are bucketed and compressed for the all-reduce; None is DDP's default."""
+    """How gradients are bucketed and compressed for the all-reduce. None means DDP's default."""
 
     bucket_mb: float | None = None
     """The size of a bucket in MiB."""
     first_bucket_mb: float | None = None
-    """The size of the first bucket of backward in MiB."""
+    """The size in MiB of the first bucket that backward fills."""
     bucket_view: bool = True
     """Whether gradients are views into their bucket, instead of copies."""
     static_graph: bool = False
-    """Whether every step uses the same parameters in the same order."""
+    """Whether DDP may rely on every step using the same parameters in the same order."""
     compression: str = "none"
     """One of ``compression.KINDS``."""
     powersgd_rank: int = 1
@@ -109,7 +109,7 @@ def replicate(
     buckets: Buckets,
     make_optimizer: OptimizerFactory | None = None,
 ) -> Parallel:
-    """Return the task on replicas that average gradients."""
+    """Return the parallel task: every replica holds the model, and replicas average gradients."""
     exchange = GradientExchange(spec, buckets.compression, buckets.powersgd_rank)
 
     def wrap(model: nn.Module) -> nn.Module:
@@ -117,10 +117,10 @@ def replicate(
             # DDP would slow down the one-replica baseline, and so make scaling look too good.
             return model
         if axis_size(mesh, "tensor") > 1:
-            # DDP does not support DTensors; FSDP does, here with shards of one device.
+            # DDP does not support DTensors. FSDP does; on a "shard" axis of length 1 it replicates.
             return shard_model(model, mesh)
         wrapped = buckets.wrap(model, mesh.get_group("replicate"))
-        exchange.join(wrapped, mesh.get_group("replicate"))
+        exchange.register_hook(wrapped, mesh.get_group("replicate"))
         return wrapped
 
     return replace(assemble(task, mesh, spec, wrap, make_optimizer), exchange=exchange)

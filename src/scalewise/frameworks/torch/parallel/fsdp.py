@@ -1,6 +1,6 @@
-"""FSDP and HSDP shard parameters, gradients and optimizer state; they gather block by block.
-
-``fsdp`` shards over all devices, ``hsdp`` over those of a node, with replicas across nodes.
+"""FSDP and HSDP shard parameters, gradients and optimizer state. When a block runs, its parameters
+are gathered. ``fsdp`` shards over all devices; ``hsdp`` over the devices of a node, and the nodes
+hold replicas.
 """
 
 from torch import nn
@@ -14,17 +14,17 @@ from scalewise.spec import RunSpec
 
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, reshard: bool = True) -> Parallel:
-    """Shard the model; without ``reshard`` parameters stay gathered until backward (ZeRO-2)."""
+    """Shard the model. Without ``reshard``, parameters stay gathered after forward (ZeRO-2)."""
     return assemble(task, mesh, spec, lambda part: shard_model(part, mesh, reshard=reshard))
 
 
 def shard_model(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> nn.Module:
-    """Shard a model, or a stage of it, in place."""
+    """Shard a model or a pipeline stage in place; leave it as it is on a single device."""
     if axis_size(mesh, "replicate") * axis_size(mesh, "shard") == 1:
         return model
     try:
         from torch.distributed.fsdp import fully_shard
-    except ImportError:  # Up to version 2.5 it is private.
+    except ImportError:  # Up to version 2.5 of PyTorch, ``fully_shard`` is private.
         from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]  # Old.
             fully_shard,
         )

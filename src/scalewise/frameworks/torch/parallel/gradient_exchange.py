@@ -1,6 +1,7 @@
 """Exchange gradients between replicas (a DDP communication hook), and clip them.
 
-A few steps also measure the bytes that compression saves, its error, and the gradient noise scale.
+A few steps are *examined*: they also measure the bytes that compression saves, its error, or the
+gradient noise scale.
 """
 
 from collections.abc import Iterable
@@ -20,16 +21,18 @@ from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.spec import RunSpec
 
 FIRST_COMPARED_STEP, COMPARE_EVERY_STEPS = 10, 50
-"""The steps in which compressed gradients are compared with exact ones, by another all-reduce."""
+"""Step 10 and every 50th are examined if gradients are compressed: a second all-reduce, without
+compression, then gives the exact average to compare with."""
 MAX_BUFFERED_NORMS = 100
-"""Gradient norms that stay on the device before ranks average them."""
+"""Squared norms are kept on the device until there are so many; then ranks average them."""
 
 
 class GradientExchange:
-    """Averages gradients over replicas; in examined steps, compares them before and after it."""
+    """Averages gradients over replicas; in examined steps, compares local and averaged ones."""
 
     def __init__(self, spec: RunSpec, compression: str = "none", powersgd_rank: int = 1) -> None:
-        self._kind, self._rank, self._noise_every = compression, powersgd_rank, spec.noise_every
+        self._compression, self._powersgd_rank = compression, powersgd_rank
+        self._noise_every = spec.noise_every
         self._compressors: list[Compressor] = []
         self.loss_factor = 1.0
         """Every loss has to be multiplied by this factor, see ``Compressor``."""
@@ -42,44 +45,45 @@ class GradientExchange:
         """|local gradient|² and |averaged gradient|² of each step that measures noise."""
         self._noise = Noise(spec.global_batch // spec.replicas, spec.global_batch)
 
-    def join(self, model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
-        """Register the communication hook of a replica, if compression or noise needs it."""
-        if self._noise_every or self._kind != "none":
-            compressor = Compressor(self._kind, self._rank, group)
+    def register_hook(self, model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
+        """Register a communication hook with DDP, if compression or noise needs it."""
+        if self._noise_every or self._compression != "none":
+            compressor = Compressor(self._compression, self._powersgd_rank, group)
             self._compressors.append(compressor)
             self.loss_factor = compressor.loss_factor
             model.register_comm_hook(compressor, self._exchange_bucket)
 
     def _exchange_bucket(self, compressor: Compressor, bucket: GradBucket) -> Future[Tensor]:
         if self._is_examined:
-            group = compressor.group if self._kind != "none" else None
+            group = compressor.group if self._compression != "none" else None
             self._buckets.append(BucketComparison(bucket.buffer(), group))
         return compressor.exchange(bucket)
 
     def begin(self, *, is_full: bool = True) -> None:
-        """Decide, as all ranks do, whether the next step is examined; noise needs a full step."""
+        """Decide whether to examine the next step. Noise needs full batches on all replicas."""
         self._step += 1
         is_noise_step = self._noise_every > 0 and self._step % self._noise_every == 0
         self._measures_noise = is_full and is_noise_step
         is_compared = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
-        should_examine = self._measures_noise or (is_compared and self._kind != "none")
+        should_examine = self._measures_noise or (is_compared and self._compression != "none")
         self._is_examined = should_examine and bool(self._compressors)
         if self._is_examined:
-            self._sent_bytes -= self._total_sent()  # ``end`` adds the new total.
+            self._sent_bytes -= self._total_sent()  # ``end`` adds the total after the step.
 
     def end(self, scale: float = 1.0) -> None:
-        """Evaluate an examined step after its exchange; ``scale`` is the factor of its loss."""
+        """Evaluate an examined step after its exchange; its loss was multiplied by ``scale``."""
         if not self._is_examined:
             return
         self._is_examined = False
         self._sent_bytes += self._total_sent()
         self._full_bytes += sum(bucket.bytes for bucket in self._buckets)
-        squares = torch.stack([bucket.squared_norms() for bucket in self._buckets])
-        local, average, error = squares.sum(0)
-        if self._kind != "none":
+        squared_norms = torch.stack([bucket.squared_norms() for bucket in self._buckets])
+        local, average, error = squared_norms.sum(0)
+        if self._compression != "none":
             self._errors.append((error / average).sqrt())
         if self._measures_noise:
-            # ``scale`` contains ``loss_factor``, which summing over replicas has undone.
+            # ``scale`` contains ``loss_factor``, which the sum over replicas cancels in the
+            # average, but not in the local gradient.
             norms = torch.stack([local, average * self.loss_factor**2])
             self._norms.append(norms.double() / scale**2)
         self._buckets = []
@@ -90,7 +94,7 @@ class GradientExchange:
         return sum(compressor.sent_bytes for compressor in self._compressors)
 
     def _update_noise(self) -> None:
-        """Add the buffered norms to the noise estimate, local ones averaged over replicas."""
+        """Average the buffered norms over replicas, and add them to the noise estimate."""
         if self._norms:
             group = self._compressors[0].group
             norms = torch.stack(self._norms) / group.size()
@@ -105,15 +109,16 @@ class GradientExchange:
             return None
         errors = torch.stack(self._errors)
         finite = errors[torch.isfinite(errors)]
+        is_powersgd = self._compression == "powersgd"
         return {
-            "kind": f"powersgd rank {self._rank}" if self._kind == "powersgd" else self._kind,
+            "kind": f"powersgd rank {self._powersgd_rank}" if is_powersgd else self._compression,
             "sent": self._sent_bytes // len(self._errors),
             "whole": self._full_bytes // len(self._errors),
             "error": finite.mean().item() if len(finite) else None,
         }
 
     def noise(self) -> dict[str, Any] | None:
-        """Return the gradient noise scale in samples, None if not measured (a collective)."""
+        """Return the gradient noise scale in samples, or None; a collective of all ranks."""
         if not self._noise_every or not self._compressors:
             return None
         self._update_noise()
@@ -121,14 +126,14 @@ class GradientExchange:
 
 
 class BucketComparison:
-    """A bucket of gradients before its exchange, to compare with the result. If the exchange is not
-    exact, ``group`` is set, and the exact average is computed, too.
+    """A bucket's gradients before the exchange, for comparison with the result. If the exchange
+    compresses, ``group`` is set, and this class also computes the exact average over it.
     """
 
     def __init__(self, gradients: Tensor, group: dist.ProcessGroup | None) -> None:
         self.bytes = gradients.nbytes
         self._gradients = gradients
-        self._local = _square(gradients)
+        self._local = _squared_norm(gradients)
         self._exact: Tensor | None = None
         if group:
             self._exact = gradients / group.size()
@@ -138,29 +143,30 @@ class BucketComparison:
         """Return the squared norms of local gradient, exact average, and compression error."""
         result = self._gradients  # The hook writes the result into the bucket.
         if self._exact is None:
-            return torch.stack([self._local, _square(result), torch.zeros_like(self._local)])
+            return torch.stack([self._local, _squared_norm(result), torch.zeros_like(self._local)])
         self._work.wait()
-        return torch.stack([self._local, _square(self._exact), _square(result - self._exact)])
+        error = result - self._exact
+        return torch.stack([self._local, _squared_norm(self._exact), _squared_norm(error)])
 
 
-def _square(flat: Tensor) -> Tensor:
+def _squared_norm(flat: Tensor) -> Tensor:
     return torch.dot(flat, flat)  # torch.norm of float32 is far less accurate.
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float, mesh: DeviceMesh) -> Tensor:
-    """Clip the norm of the gradients of all ranks to ``max_norm``; return it before clipping."""
+    """Clip the norm of all ranks' gradients to ``max_norm``; return the norm before clipping."""
     from torch.nn.utils import clip_grads_with_norm_, get_total_norm  # From version 2.6 on.
 
-    groups: dict[object, list[Tensor]] = {}  # One call cannot mix layouts of DTensors.
+    groups: dict[object, list[Tensor]] = {}  # One call cannot mix DTensors of different meshes.
     for parameter in parameters:
         if parameter.grad is not None:
             groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-    squares = []
+    squared_norms = []
     for group in groups.values():
         norm = get_total_norm([p.grad for p in group if p.grad is not None])
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        squares.append(norm.square())
-    total = torch.stack(squares).sum()
+        squared_norms.append(norm.square())
+    total = torch.stack(squared_norms).sum()
     if axis_size(mesh, "pipeline") > 1:
         dist.all_reduce(total, group=mesh.get_group("pipeline"))
     norm = total.sqrt()

@@ -7,11 +7,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from scalewise.spec import RunSpec
 
 AXES = ("pipeline", "replicate", "shard", "tensor")
-"""Innermost last: tensor parallelism, which communicates most, stays within a node."""
+"""From outermost to innermost: tensor parallelism, which communicates most, stays in a node."""
 
 
 def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
-    """Return the mesh of all devices, without axes of length one: each needs a process group."""
+    """Return the mesh of all devices. Axes of length 1 are left out to save process groups."""
     degrees, world = spec.degrees, dist.get_world_size()
     sizes = {
         "pipeline": degrees.pipeline,
@@ -19,17 +19,17 @@ def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
         "shard": degrees.shard,
         "tensor": degrees.tensor,
     }
-    used = [axis for axis in AXES if sizes[axis] > 1]
-    if "tensor" in used and "replicate" in used:
-        # FSDP takes the place of DDP (see ``ddp.replicate``) and needs this axis.
-        used = [axis for axis in AXES if axis in used or axis == "shard"]
-    used = used or ["replicate"]
-    lengths = tuple(sizes[axis] for axis in used)
-    return init_device_mesh(device.type, lengths, mesh_dim_names=tuple(used))
+    axes = [axis for axis in AXES if sizes[axis] > 1]
+    if "tensor" in axes and "replicate" in axes:
+        # Then FSDP replaces DDP (see ``ddp.replicate``): it needs "shard", even of length 1.
+        axes = [axis for axis in AXES if axis in axes or axis == "shard"]
+    axes = axes or ["replicate"]
+    lengths = tuple(sizes[axis] for axis in axes)
+    return init_device_mesh(device.type, lengths, mesh_dim_names=tuple(axes))
 
 
 def axis_size(mesh: DeviceMesh, axis: str) -> int:
-    """Return the length of an axis: 1 if the mesh does not have it."""
+    """Return the length of an axis, or 1 if the mesh does not have the axis."""
     return mesh[axis].size() if axis in (mesh.mesh_dim_names or ()) else 1
 
 
@@ -39,7 +39,7 @@ def axis_rank(mesh: DeviceMesh, axis: str) -> int:
 
 
 def replica_index(mesh: DeviceMesh) -> int:
-    """Return the index of this rank's replica, whose ranks train on the same samples."""
+    """Return the index of this rank's replica. The ranks of a replica train on the same samples."""
     return axis_rank(mesh, "replicate") * axis_size(mesh, "shard") + axis_rank(mesh, "shard")
 
 

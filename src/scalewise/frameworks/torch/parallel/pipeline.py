@@ -26,12 +26,12 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": Schedu
 
 
 def build_stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
-    """Return the stages of this rank, in their order: ``spec.rounds`` of them."""
-    devices = axis_size(mesh, "pipeline")
+    """Return the ``spec.rounds`` stages of this rank, in the order in which batches pass them."""
+    ranks = axis_size(mesh, "pipeline")
     assert isinstance(model, Parts)
-    count = devices * spec.rounds
-    numbers = range(axis_rank(mesh, "pipeline"), count, devices)
-    return [apply_precision(model.stage(number, count), spec) for number in numbers]
+    stage_count = ranks * spec.rounds
+    indices = range(axis_rank(mesh, "pipeline"), stage_count, ranks)
+    return [apply_precision(model.stage(index, stage_count), spec) for index in indices]
 
 
 def pipeline_steps(
@@ -42,21 +42,21 @@ def pipeline_steps(
     mesh: DeviceMesh,
     spec: RunSpec,
 ) -> Parallel:
-    """Return the pipeline over ``mesh``; ``distributed`` are ``modules`` as replicas or shards."""
-    count, rank = mesh.size() * spec.rounds, mesh.get_local_rank()
+    """Return the pipeline of this rank's stages, ``modules``; ``distributed``: in DDP or FSDP."""
+    stage_count, rank = mesh.size() * spec.rounds, mesh.get_local_rank()
     is_first, is_last = rank == 0, rank == mesh.size() - 1
     device = next(parameter for module in modules for parameter in module.parameters()).device
     stages = [
-        PipelineStage(module, rank + n * mesh.size(), count, device, group=mesh.get_group())
+        PipelineStage(module, rank + n * mesh.size(), stage_count, device, group=mesh.get_group())
         for n, module in enumerate(distributed)
     ]
-    loss = _MicroBatchLoss(task, spec.pipeline_micro_batches)
+    loss_function = _MicroBatchLoss(task, spec.pipeline_micro_batches)
     schedule_class: Any = SCHEDULES[spec.pipeline_schedule]
-    # scale_grads would also scale the gradients of earlier micro-steps.
+    # ``scale_grads`` would also scale the gradients that earlier micro-steps have accumulated.
     schedule: Any = schedule_class(
         stages if spec.rounds > 1 else stages[0],
         spec.pipeline_micro_batches,
-        loss_fn=loss,
+        loss_fn=loss_function,
         scale_grads=False,
     )
 
@@ -67,7 +67,7 @@ def pipeline_steps(
     ) -> Tensor:
         ddp_timer.laps = probe
         losses: list[Tensor] = []
-        loss.weight = weight
+        loss_function.weight = weight
         last_stage_args = {"target": labels, "losses": losses} if is_last else {}
         schedule.step(*([inputs] if is_first else []), **last_stage_args, return_outputs=False)
         probe.lap("pipeline")
@@ -83,7 +83,7 @@ def pipeline_steps(
 
 
 class _MicroBatchLoss:
-    """The share of a micro-batch in the loss of its batch, times the weight of the batch."""
+    """Computes what a micro-batch adds to the loss of its batch, times the batch's weight."""
 
     def __init__(self, task: Task, count: int) -> None:
         self._task, self._count, self.weight = task, count, 1.0

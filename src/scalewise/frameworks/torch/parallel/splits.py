@@ -32,7 +32,8 @@ def refuse_impossible(spec: RunSpec) -> None:
         _refuse_single_value_batch(model, spec, shape)
 
 
-def _is_split(spec: RunSpec) -> bool:  # By tensor or pipeline parallelism.
+def _is_split(spec: RunSpec) -> bool:
+    # FSDP shards parameters, but every rank still computes with complete layers.
     return spec.degrees.tensor * spec.degrees.pipeline > 1
 
 
@@ -50,12 +51,12 @@ def _refuse_strategy(spec: RunSpec) -> None:
 
 
 def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
-    """Refuse options that do not go together with a model's batch norms, or the lack of them."""
+    """Refuse options that need batch norms for a model without them, and the reverse."""
     if spec.sync_batchnorm and (_is_split(spec) or not has_batchnorm(model)):
         problem = "is split" if _is_split(spec) else "has no batch normalization"
         raise SpecError(
             f"{spec.workload} {problem}, "
-            "and sync_batchnorm = true is for models with it that are not split",
+            "and sync_batchnorm = true needs a model with batch normalization that is not split",
             hint="leave sync_batchnorm out",
         )
     if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
@@ -77,8 +78,8 @@ def _refuse_block_options(model: nn.Module, spec: RunSpec) -> None:
 
 
 def _meta_model(spec: RunSpec, shape: Shape) -> nn.Module:
-    """Return the run's model on the meta device; with real weights, if a library needs them."""
-    classes = 10  # Any number: no check depends on it.
+    """Return the run's model on the meta device, or on the CPU if its library cannot do that."""
+    classes = 10  # Any number: no check depends on the number of classes.
     try:
         with torch.device("meta"):
             return build_model(spec, shape, classes)
@@ -89,7 +90,7 @@ def _meta_model(spec: RunSpec, shape: Shape) -> nn.Module:
 
 
 def _refuse_single_value_batch(model: Parts, spec: RunSpec, shape: Shape) -> None:
-    """Refuse a batch so small that batch normalization has one value per channel."""
+    """Refuse a batch so small that batch normalization fails, with one value for each channel."""
     assert spec.batch is not None
     if isinstance(shape, int):
         return
@@ -97,17 +98,17 @@ def _refuse_single_value_batch(model: Parts, spec: RunSpec, shape: Shape) -> Non
     try:
         model(torch.zeros(samples, *shape, device="meta"))
     except RuntimeError:
-        return  # It cannot be checked on the meta device.
+        return  # This model cannot run on the meta device.
     except ValueError as error:
-        fewer = ", or fewer micro_batches" if spec.degrees.pipeline > 1 else ""
+        alternative = ", or fewer micro_batches" if spec.degrees.pipeline > 1 else ""
         raise SpecError(
             f"{spec.workload} cannot normalize over a batch of {samples}: {error}",
-            hint=f"use a larger batch{fewer}, or larger images",
+            hint=f"use a larger batch{alternative}, or larger images",
         ) from error
 
 
 def _refuse_buckets(spec: RunSpec) -> None:
-    """Refuse options of DDP that do not go together with the run's parallelism."""
+    """Refuse options of DDP that the run's parallelism does not support."""
     names = [field.name for field in fields(Buckets) if field.name in spec.options]
     if names and spec.degrees.tensor > 1:
         raise SpecError(
@@ -135,8 +136,8 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
             f"{spec.workload} has {seams.heads} heads, which tensor {degree} does not divide",
             hint=f"choose a tensor degree that divides {seams.heads}",
         )
-    layers = [named for block in blocks_of(model) for named in block.named_modules()]
-    for name, layer in layers:
+    named_layers = [pair for block in blocks_of(model) for pair in block.named_modules()]
+    for name, layer in named_layers:
         units = getattr(layer, "out_features", 0) if name in seams.columns else 0
         if units % degree:
             problem = f"a layer of {spec.workload} has {units} units"
@@ -146,7 +147,7 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
 def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
     from torch.distributed.pipelining import ScheduleGPipe
 
-    # Without ``return_outputs=False`` our pipelines hang.
+    # A schedule that returns its outputs, as older versions always do, hangs here.
     if "return_outputs" not in signature(ScheduleGPipe.step).parameters:
         hint = "pip install --upgrade torch"
         raise SpecError(f"a pipeline needs a newer PyTorch than {torch.__version__}", hint=hint)
@@ -157,25 +158,26 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
             "pipeline puts them on different devices",
             hint="write options = {tied = false}",
         )
-    hint = "a pipeline is for the built-in models, and for others that are made of Parts"
+    model_hint = "a pipeline is for the built-in models, and for others that are made of Parts"
     if blocks and not isinstance(model, Parts):
-        raise SpecError(f"{spec.workload} does not say in which order its blocks run", hint=hint)
+        problem = f"{spec.workload} does not say in which order its blocks run"
+        raise SpecError(problem, hint=model_hint)
     per_device = " (two on each device)" if spec.rounds > 1 else ""
     if blocks < stages:
         raise SpecError(
             f"{spec.workload} has {blocks} blocks, too few for {stages} stages{per_device}",
-            hint="use fewer stages, or a deeper model" if blocks else hint,
+            hint="use fewer stages, or a deeper model" if blocks else model_hint,
         )
-    batches, batch = spec.pipeline_micro_batches, spec.batch
+    count, batch = spec.pipeline_micro_batches, spec.batch
     assert batch is not None
-    if batch % batches:
-        smaller = next(n for n in range(min(batches, batch), 0, -1) if batch % n == 0)
-        hint = f"for example micro_batches = {smaller}"
-        raise SpecError(f"batch {batch} does not divide into {batches} micro_batches", hint=hint)
-    if batches < spec.degrees.pipeline or (spec.rounds > 1 and batches % spec.degrees.pipeline):
+    if batch % count:
+        divisor = next(n for n in range(min(count, batch), 0, -1) if batch % n == 0)
+        hint = f"for example micro_batches = {divisor}"
+        raise SpecError(f"batch {batch} does not divide into {count} micro_batches", hint=hint)
+    if count < spec.degrees.pipeline or (spec.rounds > 1 and count % spec.degrees.pipeline):
         raise SpecError(
-            f"{batches} micro_batches do not keep {spec.degrees.pipeline} stages busy",
-            hint="use a multiple of the stages, and a batch that it divides",
+            f"{count} micro_batches do not keep {spec.degrees.pipeline} stages busy",
+            hint="use a multiple of the stages as micro_batches, and a multiple of that as batch",
         )
     if spec.remainder == "short":
         hint = 'write remainder = "drop" or "pad"'

@@ -1,7 +1,7 @@
 """Tensor parallelism: the devices of a group split the layers of every block.
 
-A pair of a column-wise and a row-wise layer needs one exchange. Between pairs the sequence is
-split (sequence parallelism), if its length is divisible.
+A layer split by columns and the layer split by rows after it need one exchange together. Between
+such pairs devices split the sequence (sequence parallelism), if they divide its length.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 
 try:
     from torch.distributed.tensor import Replicate, Shard
-except ImportError:  # In version 2.4 they are private.
+except ImportError:  # In version 2.4 of PyTorch these classes are private.
     from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined]  # Old.
 
 
@@ -29,7 +29,7 @@ def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
     """Split the layers of every block over a group of devices, in place."""
     seams, blocks = seams_of(model), blocks_of(model)
     if seams.length is not None and seams.length % mesh.size():
-        # No sequence parallelism, for example with a class token (257 positions).
+        # No sequence parallelism: with a class token, for example, there are 257 positions.
         seams = replace(seams, norms=(), joined=())
     block_layout = Shard(1) if seams.norms else Replicate()
     plan = {

@@ -18,7 +18,7 @@ from scalewise.spec import RunSpec
 def parallelize(
     task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = DEFAULT_BUCKETS
 ) -> Parallel:
-    """Replicate the model; each replica updates its part of the parameters and broadcasts it."""
+    """Replicate the model; each replica updates a part of the parameters and broadcasts them."""
 
     def make_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
         if axis_size(mesh, "replicate") == 1:
