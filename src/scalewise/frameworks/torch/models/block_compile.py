@@ -1,4 +1,5 @@
-"""Activation checkpointing, and compilation of a model or its blocks with a shared cache."""
+"""Activation checkpointing and compilation of a model or its blocks; the runs of a study share the
+compiler's cache."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.spec import RunSpec
 
 Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
-"""Returns the context of the first forward, and that of its recomputation."""
+"""Returns two contexts: one for a block's forward, one for the recomputation of that forward."""
 SAVED_OPERATORS = {
     torch.ops.aten.mm.default,
     torch.ops.aten.addmm.default,
@@ -26,13 +27,11 @@ SAVED_OPERATORS = {
 }
 """Operators whose results selective checkpointing saves: matrix products and attention."""
 MULTI_KERNEL_OPTIONS: dict[str, Any] = {"triton.multi_kernel": 1}
-"""Benchmark two kernels for reductions over the last axis: the default reads rows of more than
-1,024 elements twice.
-"""
+"""Let the compiler benchmark two kernels for reductions over the last axis, and use the faster:
+its default kernel reads rows of more than 1,024 elements twice."""
 NO_MULTI_KERNEL_CACHE = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
-"""Variable that makes every process benchmark these kernels itself: looking up an earlier choice
-fails for cached kernels, which lack a lock (PyTorch 2.11 to 2.13).
-"""
+"""Variable with which every process benchmarks these kernels itself. To look up the choice of
+another process fails in PyTorch 2.11 to 2.13, because kernels from the cache have no lock."""
 CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
 """Record the kernels of a forward, and of a backward, as CUDA graphs."""
 GRAPH_WARMUP_STEPS = 3
@@ -42,22 +41,22 @@ CACHE_FOLDER = ".compiled"
 
 
 def apply_activation_checkpointing(model: nn.Module, spec: RunSpec) -> None:
-    """Let the blocks of a model drop activations in forward and recompute them in backward."""
+    """Make a model's blocks drop activations after forward and recompute them in backward."""
     if spec.recompute == "none":
         return
     contexts = _selective_contexts() if spec.recompute == "selective" else None
     for block in blocks_of(model):
         norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
-        must_freeze = bool(norms) and not spec.compile  # Compiled code updates buffers only once.
+        # Without ``_freeze`` a recomputation updates statistics again; compiled code does not.
+        must_freeze = bool(norms) and not spec.compile
         block_contexts = _freeze(norms, contexts or noop_context_fn) if must_freeze else contexts
         setattr(block, "forward", _checkpointed(block.forward, block_contexts))
 
 
 def _checkpointed(forward: Callable[..., Any], contexts: Contexts | None) -> Callable[..., Any]:
-    """Return a forward that is recomputed in backward."""
     options: dict[str, Any] = {"context_fn": contexts} if contexts else {}
 
-    # Not a partial: the compiler does not trace into those.
+    # Not a ``partial``, because the compiler does not trace into partials.
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
 
@@ -65,7 +64,7 @@ def _checkpointed(forward: Callable[..., Any], contexts: Contexts | None) -> Cal
 
 
 def _selective_contexts() -> Contexts:
-    """Return contexts that save only the results of expensive operators."""
+    """Return contexts that save the results of expensive operators and no others."""
     from torch.utils.checkpoint import (  # From version 2.5 on.
         CheckpointPolicy,
         create_selective_checkpoint_contexts,
@@ -79,7 +78,7 @@ def _selective_contexts() -> Contexts:
 
 
 def _freeze(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
-    """Return contexts that do not update the statistics of batch norms in the recomputation."""
+    """Return ``contexts``, in which a recomputation does not update batch norms' statistics."""
 
     @contextmanager
     def frozen(inner: AbstractContextManager[Any]) -> Iterator[None]:
@@ -105,7 +104,7 @@ def _freeze(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:
-    """Compile a model in place: all of it, or each block (equal blocks only once).
+    """Compile a model or each of its blocks in place. Equal blocks are compiled only once.
 
     ``forward`` is compiled: the compiler does not trace into the call of an ``nn.Sequential``.
     """
@@ -114,11 +113,11 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
     from torch._dynamo import config  # Takes more than a second to import.
 
     parts = blocks_of(model) if spec.compile == "blocks" else [model]
-    # One forward may have to be compiled for each part; the default limit is lower.
+    # If parts differ, each is compiled; the default limit of compilations may be lower.
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     setattr(config, limit, max(getattr(config, limit), len(parts)))
     for part in parts:
-        # Multi-kernels help layer norms; reductions over images only get slower.
+        # Multi-kernels make layer norms faster, but reductions over images slower.
         has_layernorm = any(isinstance(module, nn.LayerNorm) for module in part.modules())
         if has_layernorm:
             os.environ[NO_MULTI_KERNEL_CACHE] = "1"
@@ -131,13 +130,13 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
 
 
 def eager_mode() -> AbstractContextManager[None]:
-    """Run functions eagerly while entered: compiling them for inference would take longer."""
+    """Run compiled functions eagerly in this context: compiling for inference would take longer."""
     stance: Any = getattr(torch.compiler, "set_stance", None)  # From version 2.6 on.
     return stance("force_eager") if stance else nullcontext()
 
 
 def use_study_cache(study: Path) -> None:
-    """Move the compiler's cache to a study's folder: its default may be deleted with the job."""
+    """Put the compiler's cache into a study's folder; a job's end may delete the default folder."""
     for name, folder in CACHE_VARIABLES.items():
         os.environ.setdefault(name, str((study / CACHE_FOLDER / folder).absolute()))
 
@@ -150,7 +149,7 @@ def skipped_cuda_graphs() -> int:
 
 
 def graph_counts() -> dict[str, int] | None:
-    """Return how many graphs were cached ("found") or compiled ("made"); None if unknown."""
+    """Return the number of graphs "found" in the cache or compiled ("made"); None if unknown."""
     try:
         from torch._dynamo.utils import counters
     except ImportError:

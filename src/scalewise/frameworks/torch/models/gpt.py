@@ -17,7 +17,7 @@ class TiedHead(nn.Module):
 
     def __init__(self, tokens: nn.Embedding) -> None:
         super().__init__()
-        # In a tuple, so that it is no submodule: the weights are saved once.
+        # In a tuple the embedding is not a submodule, so its weights are saved only once.
         self._tokens = (tokens,)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,12 +51,13 @@ def gpt(
 
 @torch.no_grad()
 def _initialize(model: Parts) -> Parts:
-    """Initialize as in GPT-2: deeper models get smaller weights in layers before a residual sum."""
+    """Initialize as in GPT-2: the deeper, the smaller the weights that add to the residual."""
     residual_scale = sqrt(2 * len(model.blocks))
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear):
-            is_residual = name.partition(".")[2] in model.seams.rows  # The name in its block.
-            std = INITIAL_STD / residual_scale if is_residual else INITIAL_STD
+            name_in_block = name.partition(".")[2]
+            adds_to_residual = name_in_block in model.seams.rows
+            std = INITIAL_STD / residual_scale if adds_to_residual else INITIAL_STD
             nn.init.trunc_normal_(layer.weight, std=std)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

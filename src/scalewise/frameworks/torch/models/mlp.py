@@ -18,7 +18,7 @@ class Grey(nn.Module):
 
 
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> Parts:
-    """Return dense layers from 8192 units down to 64: much communication, little computation."""
+    """Return dense layers: many gradients to exchange in data parallelism, little computation."""
     _, height, width = image_shape(shape)
     widths = [height * width, *hidden]
     layers = [nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in pairwise(widths)]
@@ -28,5 +28,5 @@ def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HI
         {"grey": Grey()},
         {f"block{n}": pair for n, pair in enumerate(pairs)},
         {"head": nn.Linear(widths[-1], classes)},
-        Seams(columns=("0.0",), rows=("1.0",)),
+        Seams(columns=("0.0",), rows=("1.0",)),  # The nn.Linear of each layer in a pair.
     )

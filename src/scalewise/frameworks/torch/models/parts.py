@@ -1,4 +1,4 @@
-"""Sequential models that declare where they may be split, and the blocks of any model."""
+"""Sequential models that declare where they may be split; and how to find any model's blocks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ def image_shape(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """Where a model may be split; layers are named relative to their block."""
+    """Where a model may be split. Layers have the names that they have within their block."""
 
     columns: tuple[str, ...] = ()
-    """Layers whose outputs may be split over devices."""
+    """Layers whose outputs may be split over devices in tensor parallelism."""
     rows: tuple[str, ...] = ()
-    """Layers whose inputs may be split, because these are outputs of ``columns``."""
+    """Layers whose inputs may be split, because their inputs are the outputs of ``columns``."""
     joined: tuple[str, ...] = ()
-    """Layers and groups of layers that need the full sequence."""
+    """Layers and groups of layers that need the full sequence, in sequence parallelism."""
     norms: tuple[str, ...] = ()
-    """Layers that may work on a part of the sequence."""
+    """Layers that may work on a part of the sequence, in sequence parallelism."""
     heads: int | None = None
     """The number of attention heads: a split of columns must not cut through a head."""
     length: int | None = None
@@ -49,23 +49,24 @@ class Parts(nn.Sequential):
         self.blocks = tuple(blocks)
         self.seams = seams or Seams()
 
-    def stage(self, number: int, count: int) -> "Parts":
-        """Return a pipeline stage: a share of the blocks; an outer one also has the outer parts."""
-        start, end = (len(self.blocks) * n // count for n in (number, number + 1))
+    def stage(self, index: int, count: int) -> "Parts":
+        """Return one of ``count`` pipeline stages: a share of the blocks. The first stage also has
+        the parts before the blocks, the last stage those after them.
+        """
+        start, end = (len(self.blocks) * n // count for n in (index, index + 1))
         blocks: Iterable[str] = self.blocks[start:end]
         names = [name for name, _ in self.named_children()]
-        before = names[: names.index(self.blocks[0])] if number == 0 else []
-        after = names[names.index(self.blocks[-1]) + 1 :] if number == count - 1 else []
-
+        before = names[: names.index(self.blocks[0])] if index == 0 else []
+        after = names[names.index(self.blocks[-1]) + 1 :] if index == count - 1 else []
         first, middle, last = (
-            {name: self.get_submodule(name) for name in part} for part in (before, blocks, after)
+            {name: self.get_submodule(name) for name in group} for group in (before, blocks, after)
         )
         return Parts(first, middle, last, self.seams)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model's repeated blocks: those of ``Parts`` or, in any other model, the members of
-    the longest list of equal modules and of all lists with such members.
+    """Return a model's repeated blocks. Models other than ``Parts`` do not declare them: find the
+    longest list of equal modules; the blocks are its members and those of all lists like it.
     """
     if isinstance(model, Parts):
         return [model.get_submodule(name) for name in model.blocks]
@@ -83,8 +84,8 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def _member_kind(module: nn.Module) -> object:
-    """Return what the members of a list of modules are: their class or, if they are lists
-    themselves, the classes in them. None if members differ, or are single layers.
+    """Return the class that all members of a list of modules have. For members that are lists, it
+    is the tuple of classes in them. Return None if members differ or a member is a single layer.
     """
     kinds: set[object] = set()
     members = [*module.children()] if isinstance(module, (nn.ModuleList, nn.Sequential)) else []
@@ -97,5 +98,5 @@ def _member_kind(module: nn.Module) -> object:
 
 
 def seams_of(model: nn.Module) -> Seams:
-    """Return where a model may be split."""
+    """Return where a model may be split: nowhere, if it does not declare ``seams``."""
     return getattr(model, "seams", Seams())

@@ -1,7 +1,7 @@
 """Residual networks: ResNet-50 as in torchvision, and version 2 as in Keras.
 
-A bottleneck is a 1x1 convolution that narrows, a 3x3 one (``look``), a 1x1 one that widens again,
-and a shortcut. Names of submodules are part of saved weights and must not change.
+A bottleneck is three convolutions and a shortcut: ``narrow`` (1x1, to fewer channels), ``look``
+(3x3) and ``widen`` (1x1). Names of submodules are names in saved weights and must not change.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from scalewise.frameworks.torch.models.parts import Parts, image_shape
 
 EXPANSION = 4
-"""Output channels of a bottleneck per inner channel."""
+"""The ratio of a bottleneck's output channels to its inner channels."""
 WIDTHS = (64, 128, 256, 512)
-"""Inner channels of the bottlenecks."""
+"""The inner channels of the bottlenecks, from the first to the last."""
 
 
 class Bottleneck(nn.Module):
-    """Normalizes after each convolution; the middle one takes the stride (version 1.5)."""
+    """Bottleneck of version 1.5: normalizes after each convolution; ``look`` has the stride."""
 
     def __init__(self, channels: int, narrow: int, stride: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Bottleneck(nn.Module):
 
 
 class Preactivated(nn.Module):
-    """Normalizes before each convolution (He et al., arXiv:1603.05027)."""
+    """Bottleneck of version 2: normalizes before each convolution (He et al., arXiv:1603.05027)."""
 
     def __init__(self, channels: int, narrow: int, stride: int, *, is_first: bool) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Preactivated(nn.Module):
         self.look = nn.Sequential(look, _norm_relu(narrow))
         self.widen = nn.Conv2d(narrow, wide, 1)
         self.shortcut: nn.Module = nn.Identity()
-        if is_first:  # The first bottleneck of a width, so the number of channels changes.
+        if is_first:  # Of the bottlenecks of a width: it changes the number of channels.
             self.shortcut = nn.Conv2d(channels, wide, 1, stride)
         elif stride > 1:
             self.shortcut = nn.MaxPool2d(1, stride)
@@ -86,7 +86,7 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
 
 
 def _resnet_v2(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
-    """Return a ResNet version 2; ``depths`` are the numbers of bottlenecks of each width."""
+    """Return a ResNet version 2, with ``depths[i]`` bottlenecks of ``WIDTHS[i]``."""
     channels, _, _ = image_shape(shape)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     blocks: list[nn.Module] = []
@@ -126,6 +126,6 @@ def _conv_norm(channels: int, out: int, kernel: int, stride: int = 1) -> nn.Sequ
 
 
 def _norm_relu(channels: int) -> nn.Sequential:
-    """Return batch normalization as in Keras (whose momentum 0.99 is 0.01 here), and ReLU."""
+    """Return batch normalization as in Keras, and ReLU. Keras's momentum is 1 − PyTorch's."""
     norm = nn.BatchNorm2d(channels, eps=1.001e-5, momentum=0.01)
     return nn.Sequential(norm, nn.ReLU(inplace=True))

@@ -1,4 +1,4 @@
-"""The blocks of a plain transformer, for the ViTs and the GPTs."""
+"""The transformer that the ViTs and the GPTs are built from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ class Attention(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} does not divide over {heads} heads")
-        # One product instead of three. Its rows are ordered by head, with query, key and value
-        # of each together, so that a contiguous split over devices keeps heads intact.
+        # One matrix product instead of three. Its outputs are ordered by head (query, key and
+        # value of head 0, then of head 1, …), so that a split over devices keeps heads intact.
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self._head_size, self._causal = width // heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
-        # -1 is the number of heads: with tensor parallelism a device holds only some of them.
+        # -1 stands for the number of heads: in tensor parallelism a device has some of them.
         heads = self.qkv(x).unflatten(-1, (-1, 3, self._head_size)).transpose(1, 2)
         query, key, value = heads.unbind(3)
         mixed = scaled_dot_product_attention(query, key, value, is_causal=self._causal)
@@ -64,7 +64,8 @@ class Block(nn.Module):
 class Positions(nn.Module):
     """Adds a learned embedding to each position.
 
-    bf16 inputs stay bf16, half the bytes of fp32; fp16 inputs become fp32, as sums may overflow.
+    The sum with bf16 inputs is bf16, which halves its bytes. With fp16 inputs it is fp32, because
+    the residual sums of the blocks may overflow in fp16.
     """
 
     def __init__(self, length: int, width: int) -> None:
@@ -86,7 +87,7 @@ def transformer(
     causal: bool,
     epsilon: float = 1e-5,
 ) -> Parts:
-    """Return a transformer: first parts, positions, blocks, last parts."""
+    """Return a transformer: ``first`` parts, positions, blocks, ``last`` parts."""
     seams = Seams(
         columns=("attention.qkv", "dense.0"),
         rows=("attention.out", "dense.2"),

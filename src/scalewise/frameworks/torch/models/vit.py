@@ -18,7 +18,7 @@ class Mean(nn.Module):
 
 
 class First(nn.Module):
-    """Returns the first position, that of the class token."""
+    """Returns only the first position, which is the class token's."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, 0]
@@ -58,8 +58,8 @@ def vit(
     heads: int = 4,
     class_token: bool = False,
 ) -> Parts:
-    """Return a ViT that classifies the mean over all positions or, with ``class_token``, the model
-    of Dosovitskiy et al. (arXiv:2010.11929), initialized as in torchvision.
+    """Return a ViT that classifies the mean over all positions. With ``class_token``, return the
+    model of Dosovitskiy et al. (arXiv:2010.11929), initialized as in torchvision.
     """
     channels, height, image_width = image_shape(shape)
     if height % patch or image_width % patch:
@@ -85,7 +85,7 @@ def _initialize(model: Parts) -> Parts:
         nn.init.zeros_(model.get_parameter(name))
     for block in blocks_of(model):
         for name in ("attention.qkv", "attention.out", "dense.0", "dense.2"):
-            if name != "attention.out":  # Keeps the default initialization of nn.Linear.
+            if name != "attention.out":  # Its weights keep the default of nn.Linear.
                 nn.init.xavier_uniform_(block.get_parameter(f"{name}.weight"))
             nn.init.zeros_(block.get_parameter(f"{name}.bias"))
     return model

@@ -1,6 +1,6 @@
-"""Benchmark collectives by message size; the time of a collective is that of the slowest rank.
+"""Benchmark collectives by message size. A collective takes as long as on the slowest rank.
 
-As in nccl-tests, bytes are those of the full buffer; compare the bus bandwidth with a link's.
+As in nccl-tests, bytes are those of the full buffer; compare bus bandwidth with a link's bandwidth.
 """
 
 import json
@@ -24,11 +24,11 @@ from scalewise.record.write import write_json
 
 FLOAT_BYTES = 4
 REPEATS = 5
-"""Minimum and maximum of five measurements enclose the true median in 94 % of cases."""
+"""With a probability of 94 % (1 − 2/2⁵) the true median is between minimum and maximum of five."""
 MAX_COLLECTIVE_SECONDS = 2.0
-"""After a collective that takes longer, larger sizes are skipped."""
+"""After a collective that takes longer than this, larger sizes are skipped."""
 TIMEOUT_SECONDS = 60.0
-"""Timeout of the process group."""
+"""The process group's timeout, unless the request has another ("patience")."""
 OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
     "all-reduce": lambda buffer, part: dist.all_reduce(buffer),
     "all-gather": lambda buffer, part: dist.all_gather_into_tensor(buffer, part),
@@ -37,7 +37,7 @@ OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
 }
 """Collectives on a buffer; ``part`` is one rank's part of it."""
 SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
-"""Operations whose buffer has an equal part for every rank."""
+"""Operations whose buffer consists of equal parts, one for every rank."""
 
 
 def run_bench(file: Path) -> None:
@@ -66,7 +66,7 @@ def run_bench(file: Path) -> None:
 
 
 def _read_request(file: Path) -> dict[str, Any]:
-    """Return the request in a file; empty if there is none, or an earlier result."""
+    """Return the request in a file; an empty one if the file is missing or holds a result."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def _read_request(file: Path) -> dict[str, Any]:
 
 
 def _choose_device() -> tuple[torch.device, str]:
-    """Return this rank's device and the backend for it: Gloo where ranks share a device."""
+    """Return this rank's device and its backend, which is Gloo if ranks share a device."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     for kind in ("cuda", "xpu"):
@@ -92,14 +92,14 @@ def _choose_device() -> tuple[torch.device, str]:
 def _time_operation(
     operation: str, sizes: Sequence[int], device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Time one operation, from small to large, until it gets slow."""
+    """Time one operation with each size, from small to large, until it gets slow."""
     world = dist.get_world_size()
     for size in sizes:
         parts = world if operation in SPLIT_OPERATIONS else 1
-        count = max(1, size // FLOAT_BYTES // parts) * parts  # Divisible, if it is split.
+        count = max(1, size // FLOAT_BYTES // parts) * parts  # Floats, divisible into parts.
         buffer, part = (torch.zeros(length, device=device) for length in (count, count // world))
         collective = partial(OPERATIONS[operation], buffer, part)
-        calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1  # Per measurement.
+        calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1  # In each measurement.
         seconds, cpu_seconds = _time_collective(collective, device, calls=calls)
         median_seconds = median(seconds)
         spread = {"low": min(seconds), "high": max(seconds), "count": len(seconds)}
@@ -118,8 +118,8 @@ def _time_operation(
 def _time_collective(
     collective: Callable[[], Any], device: torch.device, *, calls: int
 ) -> tuple[list[float], float]:
-    """Return the slowest rank's seconds of each repeat, and the mean CPU seconds of a call."""
-    collective()  # The first one also opens the connections.
+    """Return the slowest rank's seconds per call in each repeat, and mean CPU seconds per call."""
+    collective()  # The first call also opens connections.
     seconds, cpu_seconds = [], 0.0
     for _ in range(REPEATS):
         _wait_for_all(device)
@@ -154,13 +154,13 @@ def bus_factor(operation: str, ranks: int) -> float:
 def fit(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
     """Fit ``seconds = latency + bytes / bandwidth`` by least squares of the relative error.
 
-    ``error`` is the largest relative error that remains. None if the points have no slope.
+    ``error`` is the largest relative error of a point. Return None if time does not grow with size.
 
     >>> fit([(4, 1e-4), (10**6, 1.1e-3)])["bandwidth"]  # doctest: +ELLIPSIS
     99999...
     """
     weights = [1 / seconds**2 for _, seconds in points]
-    w = sum(weights)  # This and the next four are weighted sums.
+    w = sum(weights)  # This and the next four are weighted sums, with size x and time t.
     x = sum(weight * size for weight, (size, _) in zip(weights, points))
     t = sum(weight * seconds for weight, (_, seconds) in zip(weights, points))
     xx = sum(weight * size**2 for weight, (size, _) in zip(weights, points))
@@ -179,7 +179,7 @@ def fit(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
 
 
 def _environment(device: torch.device, backend: str) -> dict[str, Any]:
-    """Return hosts, device, versions and variables. A collective: all ranks have to call it."""
+    """Return hosts, device, versions and variables. All ranks have to call this together."""
     hosts: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hosts, os.uname().nodename)
     nccl: Any = torch.cuda.nccl

@@ -1,9 +1,9 @@
 """Count the collectives and bytes of one early step of this rank.
 
-That step runs under a dispatch mode, which sees all collectives: also those of DDP's reducer and
-of DTensors. The step is slower; the measured steps begin after it. Sent bytes are computed for
-rings: each of n ranks sends 2 (n - 1)/n of an all-reduced payload, (n - 1)/n of
-one that is gathered, scattered, broadcast or exchanged all-to-all.
+That step runs under a dispatch mode, which sees all collectives, even those of DDP's reducer and
+of DTensors. This slows the step, so the steps that count for timing begin later. Sent bytes are
+those of a ring algorithm: each of n ranks sends 2 (n - 1)/n of the payload of an all-reduce, and
+(n - 1)/n of the payload of other collectives.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scalewise.spec import RunSpec
 
 COUNTED_STEP = 2
-"""The index of the counted step: the first ones also do one-time setup."""
+"""The index of the counted step. The first steps also do one-time setup, so they do not count."""
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 KINDS = {
     "allreduce": "all-reduce",
@@ -30,7 +30,7 @@ KINDS = {
     "send": "point-to-point",
 }
 IGNORED_OPERATORS = ("recv", "wait", "wrap", "barrier", "monitoredbarrier")
-"""Operators that send no data, or whose data the sender counts."""
+"""Operators that send no data. What ``recv`` receives, the sender counts."""
 
 
 class CollectiveCounter:
@@ -40,9 +40,9 @@ class CollectiveCounter:
         self._has_one_device = spec.topology.world == 1
         self._is_compiled = bool(spec.compile)
         self._step = 0
-        self._counting = ExitStack()
+        self._contexts = ExitStack()
         self.counts: dict[str, Any] | None = {"exchanged": {}} if self._has_one_device else None
-        """The counted step, and calls, payload bytes and sent bytes of each kind of collective."""
+        """The counted step, and calls, payload bytes and sent bytes by kind; None if not counted."""
         self._tally: Tally | None = None
 
     def __enter__(self) -> None:
@@ -51,20 +51,20 @@ class CollectiveCounter:
         if self._is_compiled:
             if not hasattr(torch.compiler, "set_stance"):  # Before version 2.6.
                 return
-            # The compiler gives up functions that are first called under a dispatch mode.
-            self._counting.enter_context(torch.compiler.set_stance("force_eager"))
-        self._tally = self._counting.enter_context(Tally())
+            # The compiler refuses for good to compile functions first called in a dispatch mode.
+            self._contexts.enter_context(torch.compiler.set_stance("force_eager"))
+        self._tally = self._contexts.enter_context(Tally())
 
     def __exit__(self, *error: Any) -> None:
         self._step += 1
-        self._counting.close()
+        self._contexts.close()
         if self._tally and self._tally.is_complete:
             self.counts = {"step": COUNTED_STEP, "exchanged": self._tally.kinds}
         self._tally = None
 
 
 class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
-    """Calls, payload bytes and sent bytes by kind of collective, of all calls while entered."""
+    """Counts calls, payload bytes and sent bytes by kind of collective while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's.
@@ -76,7 +76,7 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
         self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # A DTensor dispatches its collectives itself.
+            return NotImplemented  # A DTensor then dispatches its collectives on plain tensors.
         result = operator(*args, **(kwargs or {}))
         if hasattr(operator, "_schema"):
             self._add_call(operator, [*args, *(kwargs or {}).values()], result)
@@ -90,7 +90,7 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
             return
         try:
             kind = next(kind for prefix, kind in KINDS.items() if bare_name.startswith(prefix))
-            payload_bytes = max(
+            payload_bytes = max(  # The full buffer, which is an argument or the result.
                 sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
                 for value in [*arguments, result]
             )
@@ -133,4 +133,4 @@ def _group_size(arguments: list[Any]) -> int:
             return int(argument.size())
         if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
             return int(dist.ProcessGroup.unbox(argument).size())
-    raise ValueError("no group")
+    raise ValueError("no process group among the arguments")

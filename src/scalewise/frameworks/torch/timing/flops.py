@@ -1,7 +1,7 @@
-"""Count the FLOP of a model on a copy on the meta device.
+"""Count the FLOP of a model, with a forward of its copy on the meta device.
 
-Matrix products and convolutions are counted, a multiply-add as two FLOP. The backward of a product
-costs as much again for each operand that requires a gradient, so no backward has to run.
+Matrix products and convolutions are counted, a multiply-add as two FLOP. Backward is not run: for
+each operand of a product that requires a gradient, it costs as much as the product itself.
 Recomputation is not counted, and fusing or compiling kernels does not change the count.
 """
 
@@ -31,13 +31,13 @@ def flops_per_sample(model: nn.Module, shape: Shape, batch: int) -> tuple[int | 
 
 
 def count_flops(model: nn.Module, shape: Shape, batch: int) -> int:
-    """Return the FLOP per sample, forward and backward; batch normalization needs a full batch."""
+    """Return the FLOP per sample, forward and backward. Batch norms may refuse a batch of 1."""
     meta_model = _meta_copy(model).train()
     input_shape = (batch, shape) if isinstance(shape, int) else (batch, *shape)
     dtype = torch.long if isinstance(shape, int) else torch.float32
     inputs = torch.empty(input_shape, dtype=dtype, device="meta")
     counter = FlopCounter()
-    with sdpa_kernel(SDPBackend.MATH), counter:  # Attention as its plain matrix products.
+    with sdpa_kernel(SDPBackend.MATH), counter:  # This kernel dispatches plain matrix products.
         meta_model(inputs)
     return round(counter.total / batch)
 
@@ -56,18 +56,19 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorc
         operator = func._overloadpacket
         if formula := flop_registry.get(operator):
             operands = args[1:3] if operator in ADDEND_FIRST else args[:2]
-            gradients = sum(operand.requires_grad for operand in operands)
-            self.total += formula(*args, **(kwargs or {}), out_val=out) * (1 + gradients)
+            backward_products = sum(operand.requires_grad for operand in operands)
+            flops = formula(*args, **(kwargs or {}), out_val=out)
+            self.total += flops * (1 + backward_products)
         return out
 
 
 def _meta_copy(model: nn.Module) -> nn.Module:
-    """Return a deep copy of a model on the meta device: shapes without values."""
+    """Return a deep copy of a model on the meta device: its tensors have shapes but no values."""
     attributes = [value for module in model.modules() for value in vars(module).values()]
     tensors = [value for value in attributes if isinstance(value, Tensor)]
     copies = {id(t): torch.empty_like(t, device="meta") for t in [*tensors, *model.buffers()]}
     for parameter in model.parameters():
         meta = torch.empty_like(parameter, device="meta")
         copies[id(parameter)] = nn.Parameter(meta, requires_grad=parameter.requires_grad)
-    # The memo of deepcopy: it uses these copies instead of making its own.
+    # ``copies`` is deepcopy's memo: for these tensors it uses them instead of its own copies.
     return copy.deepcopy(model, copies)

@@ -1,6 +1,6 @@
 """Measure when each gradient is ready within the backward pass, in a few early steps.
 
-So one device shows how much communication could overlap with backward on several devices.
+So a run on one device shows how much communication could overlap with backward on several.
 """
 
 from functools import partial
@@ -20,12 +20,12 @@ FIRST_STEP, LAST_STEP = 4, 8
 
 
 class GradientTimer:
-    """Receives the laps of timed steps, passes them on, and marks when gradients are ready."""
+    """Passes on the laps of timed steps, and takes a mark (timestamp) when a gradient is ready."""
 
     def __init__(self, spec: RunSpec, model: nn.Module, device: torch.device) -> None:
         self._clock: Clock = HostClock() if device.type == "cpu" else EventClock(device)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        # Gradients of split models come in pieces; DeepSpeed's sharded parameters are empty.
+        # Split models have only pieces of gradients; DeepSpeed's sharded parameters are empty.
         self._is_enabled = spec.degrees.degree == 1 and all(map(Tensor.numel, self._parameters))
         self._hooks: list[Any] = []
         """Handles of the hooks, with the graph nodes that must be kept alive for them."""
@@ -34,10 +34,10 @@ class GradientTimer:
         self._backward_begin: Any = None
         self._marks: dict[int, Any] = {}
         self._backwards: list[tuple[Any, dict[int, Any], Any]] = []
-        """Marks of each backward: its begin, its gradients by parameter index, its end."""
+        """For each backward: marks of its begin, of gradients by parameter index, of its end."""
 
     def wrap(self, laps: Laps) -> Laps:
-        """Return the receiver of the next step's laps: ``laps``, or this timer in timed steps."""
+        """Return what the next step reports laps to: ``laps``, or in timed steps this timer."""
         self._step += 1
         if not self._is_enabled or not FIRST_STEP <= self._step <= LAST_STEP + 1:
             return laps
@@ -59,7 +59,7 @@ class GradientTimer:
             self._backward_begin = None
 
     def _add_hooks(self) -> None:
-        """Hook every gradient, or none if this version of PyTorch cannot."""
+        """Hook every gradient, or none if this version of PyTorch does not support it."""
         try:
             for index, parameter in enumerate(self._parameters):
                 node = get_gradient_edge(parameter).node
@@ -76,15 +76,15 @@ class GradientTimer:
         self._hooks = []
 
     def arrivals(self) -> list[tuple[int, float]] | None:
-        """Return (bytes, share of backward until ready) of gradients in order, or None."""
-        rows: list[dict[int, float]] = []
+        """Return (bytes, share of backward until it is ready) of each gradient, by that share."""
+        rows: list[dict[int, float]] = []  # One per backward: the share for each parameter index.
         for begin, marks, end in self._backwards:
             ends = [*marks.values(), end]
             try:
                 *seconds, total = self._clock.between([begin] * len(ends), ends)
             except RuntimeError:
                 return None
-            # The last gradient may be marked just after the lap that it triggers.
+            # The last gradient may be marked just after the lap that it triggers, hence ``min``.
             rows.append({i: min(1.0, s / total) for i, s in zip(marks, seconds) if total > 0})
         in_all = [index for index in (rows or [{}])[0] if all(index in row for row in rows)]
         shares = sorted((median(row[index] for row in rows), index) for index in in_all)
