@@ -14,11 +14,11 @@ from scalewise.probe.tensorflow.keras_steps import Execution, Steps
 from scalewise.probe.watcher import Watcher, find_watcher
 
 MIN_COUNTING_VERSION = (3, 2)
-"""The first Keras version whose loss metric counts samples, not batches."""
+"""The first Keras version whose loss metric counts samples; earlier ones count batches."""
 
 
 def if_watched(method: Callable[..., None]) -> Callable[..., None]:
-    """Call a callback's method only while the watcher is enabled; an error disables it."""
+    """Call a method with ``steps`` as first argument, if the watcher is on. Errors disable it."""
 
     @functools.wraps(method)
     def safe(self: "Watch", *args: Any, **unused_logs: Any) -> None:
@@ -33,13 +33,13 @@ def if_watched(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
-    """Records steps, samples and validations, if scalewise started the program.
+    """Records steps, samples and validations if scalewise started the program; else does nothing.
 
     model.fit(x, y, callbacks=[Watch()])
     """
 
     async_safe = True
-    """Keras may call ``on_train_batch_end`` from another thread, without waiting for the device."""
+    """Tells Keras that it may call ``on_train_batch_end`` in another thread, without a wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
     @if_watched
     def on_train_batch_begin(self, steps: Steps, batch: int, logs: Any = None) -> None:
-        """The training function is about to be called, for one batch or for several."""
+        """Keras is about to call the training function, for one batch or for several."""
         optimizer = getattr(self.model, "optimizer", None)
         steps.begin_execution(
             Execution(
@@ -86,7 +86,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
 
 def epoch_samples(model: Any) -> int | None:
-    """Return the samples of this epoch so far, over all replicas; None if not counted."""
+    """Return the samples of this epoch so far, over all replicas; None if Keras does not count."""
     tracker = getattr(model, "_loss_tracker", None)
     if tracker is None or major_minor(keras.__version__) < MIN_COUNTING_VERSION:
         return None
@@ -111,7 +111,7 @@ _steps: Steps | None = None
 
 
 def get_steps() -> Steps | None:
-    """Return this process's only ``Steps``; None if scalewise did not start the program."""
+    """Return the ``Steps`` of this process, always the same; None if scalewise did not start it."""
     global _steps
     if _steps is None and (watcher := find_watcher()) is not None:
         _steps = Steps(watcher)
@@ -121,7 +121,7 @@ def get_steps() -> Steps | None:
 
 
 def facts(watcher: Watcher, steps: Steps) -> dict[str, Any]:
-    """Record the last steps; return device, threads and peak memory."""
+    """Record the remaining steps; return device, threads and peak memory for the record."""
     steps.finish()
     if not watcher.devices:
         return {}

@@ -12,21 +12,21 @@ from scalewise.spec import RunSpec
 
 
 def bind(spec: RunSpec) -> list[str]:
-    """Make this process's devices the only visible ones; return their names. CPUs are logical."""
+    """Make only this process's devices visible; return their names. A CPU becomes several."""
     count = spec.topology.devices if spec.started_by == "node" else 1
-    local = 0 if spec.started_by == "node" else int(os.environ.get("LOCAL_RANK", "0"))
+    first_index = 0 if spec.started_by == "node" else int(os.environ.get("LOCAL_RANK", "0"))
     tf.config.threading.set_intra_op_parallelism_threads(spec.threads)
     gpus = tf.config.list_physical_devices("GPU")
     if spec.device == "cuda" and not gpus:
         raise SpecError(
             "the study asks for cuda, and this TensorFlow finds no such device here",
-            hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
+            hint='`scalewise doctor` shows the devices; device = "cpu" needs no accelerator',
         )
     if gpus and spec.device != "cpu":
-        own_gpus = gpus[local : local + count]
+        own_gpus = gpus[first_index : first_index + count]
         if len(own_gpus) < count:
             raise SpecError(
-                f"this process needs {local + count} devices, and {len(gpus)} are visible",
+                f"this process needs {first_index + count} devices, and {len(gpus)} are visible",
                 hint='use fewer devices per node, or device = "cpu"',
             )
         tf.config.set_visible_devices(own_gpus, "GPU")
@@ -39,7 +39,7 @@ def bind(spec: RunSpec) -> list[str]:
 
 
 def use_logical_cpus(count: int) -> None:
-    """Divide the CPU into this many devices, each with one inter-op thread."""
+    """Divide the CPU into ``count`` logical devices, with one inter-op thread for each."""
     tf.config.threading.set_inter_op_parallelism_threads(count)
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(
@@ -48,7 +48,7 @@ def use_logical_cpus(count: int) -> None:
 
 
 def name(names: list[str]) -> str:
-    """Return the model name of this process's first device."""
+    """Return the model name of the first of these devices, such as "NVIDIA H100"."""
     if names[0].startswith("CPU"):
         return "cpu"
     (first, *_) = tf.config.get_visible_devices("GPU")
@@ -56,7 +56,7 @@ def name(names: list[str]) -> str:
 
 
 def peak_memory(names: list[str]) -> int:
-    """Return the peak bytes of this process: on its accelerators, or else resident."""
+    """Return the peak memory of this process in bytes: on its GPUs or, without GPUs, resident."""
     if names[0].startswith("GPU"):
         return sum(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in names)
     return peak_resident_bytes()

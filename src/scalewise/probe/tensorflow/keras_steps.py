@@ -1,9 +1,10 @@
-"""Derive optimizer steps and their samples from calls of a Keras callback; no framework here.
+"""Derive optimizer steps and their samples from calls of a Keras callback, without importing Keras.
 
-Keras reports the end of an execution (one or several batches) in another thread, often too late.
-So an execution ends here when the next one begins; only the end of an epoch's last execution is
-that report. Keras does not report the samples of a batch, but its loss metric counts them. Reading
-it waits for the device: done in the first steps, then once a second and at the end of an epoch.
+An execution is one call of Keras's training function, on one or several batches. Keras reports its
+end in another thread, often too late. So an execution ends here when the next one begins; the
+report is used only for the last execution of an epoch. Keras does not report the samples of a
+batch, but its loss metric counts them. To read the metric is to wait for the device, so it is read
+in the first steps, then once a second and at the end of an epoch.
 """
 
 import time
@@ -14,19 +15,19 @@ from scalewise.probe import Row
 from scalewise.probe.watcher import FLUSH_SECONDS, Watcher
 
 Laps = tuple[list[str], list[float]]
-"""Names of laps, and their marks: one more than names."""
+"""Names of laps, and their marks: the begin of the first lap, then the end of each lap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Batches that Keras trains on in one call."""
+    """Batches that Keras trains on in one call of its training function."""
 
     first: int
-    """The number of its first batch in the epoch."""
+    """The index of the execution's first batch in the epoch."""
     batches: int = 1
     """Batches per execution; the last execution of an epoch may have fewer."""
     epoch_batches: int | None = None
-    """Batches of the epoch, if known before its end."""
+    """Batches of the epoch, or None if the length of the data is unknown."""
     per_step: int = 1
     """Batches whose gradients are accumulated for one optimizer step."""
 
@@ -39,15 +40,14 @@ class Steps:
         self.count_samples: Callable[[], int | None] = lambda: None
         """Returns the samples of this epoch so far; None if they are not counted."""
         self.implausible_samples = 0
-        """Up to this many counted samples per batch are ignored: a custom ``train_step`` may count
-        one per replica, whatever the batch. 0 with Keras's own ``train_step``.
-        """
+        """A count of at most this many samples per batch is not believed: a custom ``train_step``
+        may count 1 per replica, whatever the batch size. 0 with Keras's own ``train_step``."""
         self.count_updates: Callable[[], int | None] = lambda: None
-        """Returns the number of all optimizer steps so far; None if unknown."""
+        """Returns the number of optimizer steps so far, in all epochs; None if unknown."""
         self._now = now
         self._names: list[str] = []
         self._marks: list[float] = []
-        """The laps since the last batch: their names, and their marks."""
+        """Names (``_names``) and marks of the laps since the last batch."""
         self._running: Execution | None = None
         self._reported_end = -1, 0.0
         """The last batch that Keras reported as done, and the time of that report."""
@@ -55,19 +55,19 @@ class Steps:
         self._batches: list[Laps] = []
         """Finished batches whose samples are not known yet."""
         self._row: Row = (0, [], [], {})
-        """The step that is being accumulated."""
+        """The optimizer step to which batches are being added."""
         self._accumulated = 0
         """The number of batches in ``_row``."""
         self._epoch_updates: int | None = None
-        """Optimizer steps when this epoch began."""
+        """The number of optimizer steps before this epoch."""
         self._epoch_batches = 0
         self._samples_before = 0
-        """Samples of this epoch at the last reading, which was at ``_samples_read_at``."""
+        """The epoch's samples when they were last read, at the time ``_samples_read_at``."""
         self._samples_read_at = 0.0
         self._batch_size = 0
         self._train_span: list[float] = []
         self._train_counts = (0, 0)
-        """Samples and steps of this uninterrupted stretch of training."""
+        """Samples and steps since training began or was last interrupted."""
         self._pauses = 0
 
     def begin_epoch(self) -> None:
@@ -87,9 +87,9 @@ class Steps:
             self._lap("other")
         self._running = None
         steps = (self._accumulated + len(self._batches)) // self._per_step
-        is_late = self._now() - self._samples_read_at > FLUSH_SECONDS
+        is_due = self._now() - self._samples_read_at > FLUSH_SECONDS
         is_urgent = self.watcher.steps + steps >= self.watcher.next_urgent_step
-        if self._batches and (is_late or is_urgent):
+        if self._batches and (is_due or is_urgent):
             self._record(self._read_samples())
             self._stop_if_done()
         self._running, self._per_step = execution, execution.per_step
@@ -117,14 +117,14 @@ class Steps:
         self._stop_if_done()
 
     def pause(self) -> None:
-        """A validation or checkpoint begins."""
+        """A validation or checkpoint begins; one may contain another."""
         self._pauses += 1
         if self._pauses == 1:
             self.end_execution()
             self._end_train()
 
     def resume(self, name: str) -> None:
-        """A validation or checkpoint ends; it includes the time since the last step."""
+        """A validation or checkpoint ends. Its span begins at the end of the last step."""
         self._pauses -= 1
         if self._pauses or not self._marks:
             return
@@ -134,7 +134,7 @@ class Steps:
             self._names, self._marks = [], self._marks[-1:]
 
     def finish(self) -> None:
-        """The program ends; the sample count is not read again."""
+        """The program ends. Its last batches get the usual size: the count is not read again."""
         self._record(None)
         self._end_train()
         if self._marks:
@@ -145,7 +145,7 @@ class Steps:
         self._marks.append(self._now() if end is None else max(end, self._marks[-1]))
 
     def _split_lap(self, count: int) -> None:
-        """Split the last lap into ``count`` batches of equal duration."""
+        """Split the last lap into ``count`` batches of equal duration; 0 if it trained on none."""
         if not count:
             self._names[-1] = "other"  # Keras only found that the data have ended.
             return
@@ -156,28 +156,28 @@ class Steps:
         self._batches += [(["step"], edges[part : part + 2]) for part in range(1, count)]
         self._names, self._marks = [], [end]
 
-    def _read_samples(self, running: int = 0) -> int | None:
-        """Return the samples since the last read; None if they are not counted.
+    def _read_samples(self, running_batches: int = 0) -> int | None:
+        """Return the samples since they were last read; None if they are not counted.
 
-        The count may include ``running`` batches, which have not been split from their lap yet.
+        Beside ``_epoch_batches``, the count may include the batches of a running execution.
         """
         self._samples_read_at = self._now()
         samples = self.count_samples()
         if samples is None or (not samples and not self._batch_size):
             return None
-        if samples <= (self._epoch_batches + running) * self.implausible_samples:
+        if samples <= (self._epoch_batches + running_batches) * self.implausible_samples:
             return None
         before, self._samples_before = self._samples_before, samples
         return samples - before if samples >= before else None
 
     def _executed_batches(self, running: Execution, expected: int, *, is_last: bool = False) -> int:
-        """Return the batches of an execution: ``expected`` or, if uncertain, the optimizer's count.
-
-        Data of unknown length may end within any execution, or before it: then Keras started an
-        empty one. If the data outlast an epoch, even its last execution is a full one.
+        """Return how many batches an execution had: ``expected``, or if that is uncertain, as many
+        as the optimizer counted. Data of unknown length may end within any execution, or before
+        it; then Keras starts an empty one. Data may also be longer than an epoch; then even the
+        epoch's last execution is full.
         """
-        is_single, is_counted = running.batches == 1, running.epoch_batches is not None
-        is_certain = (is_single or is_counted) if not is_last else (is_single and is_counted)
+        is_single, has_length = running.batches == 1, running.epoch_batches is not None
+        is_certain = (is_single and has_length) if is_last else (is_single or has_length)
         if running.per_step > 1 or is_certain:
             return expected
         updates = self.count_updates()
@@ -188,7 +188,7 @@ class Steps:
         return count if is_plausible else expected
 
     def _record(self, total: int | None) -> None:
-        """Record the finished batches, which have ``total`` samples together."""
+        """Record the finished batches. ``total`` is the sum of their samples, None if unknown."""
         rows: list[Row] = []
         count = len(self._batches)
         batch_samples = [self._batch_size] * count

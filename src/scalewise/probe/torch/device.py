@@ -15,7 +15,7 @@ from scalewise.probe.environment import peak_resident_bytes
 from scalewise.spec import RunSpec
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
-HOPPER = (9, 0)  # Compute capability of NVIDIA's devices.
+HOPPER = (9, 0)  # The compute capability of NVIDIA's H100.
 DEVICE_TYPES = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": "CPUs"}
 
 
@@ -32,7 +32,7 @@ def bind(spec: RunSpec) -> torch.device:
         if spec.backend != "gloo":
             raise SpecError(
                 f"local rank {local_rank} has no device: {count} are visible",
-                hint='use fewer devices per node; backend = "gloo" lets ranks share one',
+                hint='use fewer devices per node; backend = "gloo" lets ranks share a device',
             )
         local_rank %= count
     device = torch.device(kind, local_rank)
@@ -49,7 +49,7 @@ def _kind(requested: str | None = None) -> str:
     if requested != "cpu" and not module_of(requested).is_available():
         raise SpecError(
             f"the study asks for {requested}, and this PyTorch finds no such device here",
-            hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
+            hint='`scalewise doctor` shows the devices; device = "cpu" needs no accelerator',
         )
     return requested
 
@@ -60,7 +60,7 @@ def module_of(kind: str) -> Any:
 
 
 def prefer_cudnn_attention(device: torch.device) -> AbstractContextManager[Any]:
-    """Prefer cuDNN's attention kernel on Hopper and newer, where PyTorch 2.11 does not."""
+    """Prefer cuDNN's attention kernel on Hopper and newer GPUs, as PyTorch 2.11 does not."""
     can_order = "set_priority" in signature(sdpa_kernel).parameters  # Since PyTorch 2.6.
     is_nvidia = device.type == "cuda" and not torch.version.hip
     if not can_order or not is_nvidia or torch.cuda.get_device_capability(device) < HOPPER:
@@ -76,7 +76,7 @@ def settle(device: torch.device) -> None:
 
 
 def backend(spec: RunSpec, device: torch.device) -> tuple[str, str]:
-    """Return the communication backend (the study's, or the device's default), and the reason."""
+    """Return the communication backend, and why: the study sets it, or it is the device's."""
     if spec.backend:
         return spec.backend, "the study asks for it"
     return BACKENDS[device.type], f"it is made for {DEVICE_TYPES[device.type]}"
@@ -90,14 +90,14 @@ def name(device: torch.device) -> str:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the peak bytes: reserved on an accelerator, resident on a CPU."""
+    """Return this process's peak memory in bytes: reserved on an accelerator, resident on a CPU."""
     if device.type != "cpu":
         return int(module_of(device.type).max_memory_reserved(device))
     return peak_resident_bytes()
 
 
 class EventClock:
-    """Marks are events in the device's stream; the host does not wait for them."""
+    """A clock whose marks (timestamps) are events in the device's stream: the host never waits."""
 
     simulated = False
     now = staticmethod(time.perf_counter)

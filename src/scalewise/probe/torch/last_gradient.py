@@ -9,13 +9,13 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 MAX_MISSES = 8
-"""Steps without the expected last gradient after which it is determined again."""
+"""After this many backwards without the expected last gradient, it is determined again."""
 
 
 class LastGradient:
     """Calls ``callback`` when the last gradient of a DDP model is computed.
 
-    In the first steps every gradient has a hook; from then on, only the one that came last.
+    In the first steps every gradient has a hook; then only the gradient that came last has one.
     """
 
     def __init__(self, model: Any, callback: Callable[..., None]) -> None:
@@ -27,10 +27,10 @@ class LastGradient:
         self._hooks: list[Any] = []
         """Handles of the hooks, with the graph nodes that must be kept alive for them."""
         self._order: dict[int, None] = {}
-        """Indices of this backward's gradients, in the order of arrival."""
+        """Parameter indices of this backward's gradients, in the order of arrival."""
         self._misses = 0
         self._last_indices: list[int] = []
-        """Indices of the last gradient in each backward since ``_hook_every_gradient``."""
+        """The parameter index of each backward's last gradient, since ``_hook_every_gradient``."""
         self._hook_every_gradient()
 
     def remove_hooks(self) -> None:
@@ -39,7 +39,7 @@ class LastGradient:
         self._hooks = []
 
     def miss(self) -> None:
-        """Count a step without the expected last gradient; after several, find it again."""
+        """Count a backward without the expected last gradient; after several, look for it again."""
         self._misses += 1
         if self._misses >= MAX_MISSES:
             self._hook_every_gradient()
@@ -57,11 +57,11 @@ class LastGradient:
         self._hooks.append((node, node.register_hook(hook)))
 
     def _on_gradient(self, index: int, *gradients: Any) -> None:
-        """Note a gradient; after two complete backwards, hook only the last one."""
+        """Note that a gradient arrived; after two complete backwards, hook only the last one."""
         if index in self._order:  # The next backward has begun.
             self._last_indices.append(next(reversed(self._order)))
             missing = set(range(len(self._parameters))) - set(self._order)
-            self.unused |= {self._parameters[number][0] for number in missing}
+            self.unused |= {self._parameters[unused_index][0] for unused_index in missing}
             self._order.clear()
             if len(self._last_indices) >= 2:
                 self.remove_hooks()

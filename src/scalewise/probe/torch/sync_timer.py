@@ -1,4 +1,4 @@
-"""Add ``sync`` laps to a step: the times within other phases in which a rank waits for others.
+"""Add ``sync`` laps to a step: the times in which a rank waits for other ranks in any phase.
 
 A rank waits in ``Work.wait``, in ``wait_tensor`` (functional collectives, DTensor), or in
 ``Stream.wait_event`` where a strategy communicates on another stream of an accelerator.
@@ -18,13 +18,13 @@ from scalewise.spec import RunSpec
 
 Args = tuple[Any, ...]
 Patch = tuple[Any, str, Any, Any]
-"""Owner, attribute name, original, replacement."""
+"""Module or class, name of its attribute, original value, replacement."""
 NEXT_PHASE = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
-"""The phase after each lap, by default ``optimizer``. In ``input``, after it, no rank waits."""
+"""The phase that begins after the lap of a phase. ``optimizer`` begins after any other lap."""
 
 
 def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
-    """Return a patch of ``Work.wait`` that calls ``begin(args)`` before it and ``end()`` after."""
+    """Return a patch with which ``Work.wait`` calls ``begin(args)`` first and ``end()`` last."""
     try:
         from torch._C._distributed_c10d import Work
 
@@ -34,7 +34,7 @@ def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Pa
 
 
 def wrap_functional(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
-    """Return the same patch for functional collectives, which DTensor uses."""
+    """Return such a patch of ``wait_tensor``, for functional collectives, which DTensor uses."""
     try:
         from torch.distributed import _functional_collectives as owner
 
@@ -65,7 +65,7 @@ _active: "SyncTimer | None" = None
 def _patch_once(device_module: Any) -> None:
     """Patch every wait of this process to report to the active timer.
 
-    Not per step: changing a class invalidates Python's inline caches for it.
+    Done once, not in every step: a change of a class invalidates Python's inline caches for it.
     """
 
     def begin(args: Args) -> None:
@@ -91,7 +91,7 @@ def _patch_once(device_module: Any) -> None:
 
 
 class SyncTimer:
-    """Passes on the laps of a step and adds ``sync`` laps; a context manager for one step."""
+    """Passes the laps of a step on to the probe and adds ``sync`` laps; entered for each step."""
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         first_phase = "pipeline" if spec.degrees.pipeline > 1 else "forward"
@@ -99,13 +99,13 @@ class SyncTimer:
         self._probe: Laps = Unwatched()
         self._phase = first_phase
         self._open_waits = 0
-        """Waits that have begun and not ended: one wait may call another."""
+        """The number of waits that have begun and not ended: a wait may call another wait."""
         self._on_compute_stream = False
         self._device_module: Any = None if device.type == "cpu" else getattr(torch, device.type)
         self.stream: Any = None
-        """The accelerator's compute stream; other streams only communicate."""
-        # DDP waits inside C++ (``DdpSyncTimer`` and ``BackwardSync`` time that). Waits of compiled
-        # tensor-parallel layers do not pass the patches: to time only the others would mislead.
+        """The accelerator's compute stream. Waits on other streams do not stop computation."""
+        # DDP waits inside C++, which ``DdpSyncTimer`` and ``BackwardSync`` time. Compiled tensor-
+        # parallel layers do not call the patches: a time without their waits would mislead.
         is_plain_ddp = spec.traits.only_ddp and spec.degrees.degree == 1
         is_compiled_tensor = bool(spec.compile) and spec.degrees.tensor > 1
         self._enabled = spec.topology.world > 1 and not (is_plain_ddp or is_compiled_tensor)
@@ -113,7 +113,7 @@ class SyncTimer:
             _patch_once(self._device_module)
 
     def passing_to(self, probe: Laps) -> "SyncTimer":
-        """Pass laps on to ``probe``."""
+        """Return this timer, which then passes laps on to ``probe``."""
         self._probe = probe
         return self
 
@@ -154,12 +154,12 @@ class DdpSyncTimer:
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self.laps: Laps = Unwatched()
-        wrapped = [model for model in models if isinstance(model, DistributedDataParallel)]
-        self._last_gradients = [LastGradient(model, self._on_last_gradient) for model in wrapped]
+        ddp_models = [model for model in models if isinstance(model, DistributedDataParallel)]
+        self._last_gradients = [LastGradient(model, self._on_last_gradient) for model in ddp_models]
 
     def _on_last_gradient(self, *gradients: Any) -> None:
         if isinstance(self.laps, SyncTimer):
             self.laps.begin()
-            # DDP queued its callback before ours, so that ours runs after its reduction.
+            # DDP queued its own callback first, so this one runs after DDP's reduction.
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self.laps.end)

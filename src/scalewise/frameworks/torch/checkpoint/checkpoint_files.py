@@ -1,7 +1,7 @@
-"""Write and read distributed checkpoints (torch.distributed.checkpoint), asynchronously.
+"""Write distributed checkpoints (torch.distributed.checkpoint) in the background, and read them.
 
-Tensors have the names of the serial model: any number of devices and any strategy can read them.
-Each rank writes the tensors it holds; a replicated tensor is written by the lowest rank only.
+Tensors have the names of the serial model (not parallel): runs with other devices and strategies
+can read them. Of the ranks that hold the same tensor, only the lowest writes it.
 """
 
 import shutil
@@ -48,12 +48,12 @@ class Checkpoints:
         # A separate group: collectives of the writer must not mix with those of a step.
         self._group = dist.new_group(backend="gloo")
         self._writing: Future[Any] | None = None
-        self._last_name = ""
+        self._written_name = ""
 
     def latest(self, tick: Callable[[], None]) -> tuple[Path | None, dict[Path, str]]:
-        """Return the run's newest complete checkpoint, and the problems of newer, damaged ones.
+        """Return the run's newest complete checkpoint, and the problem of each newer, damaged one.
 
-        Damaged ones are renamed, unfinished ones removed. ``tick`` is called while reading.
+        Damaged checkpoints are renamed, unfinished ones removed. Reading calls ``tick`` repeatedly.
         """
         path, damaged = self.newest_complete(checkpoints.written(self._folder), tick)
         if dist.get_rank() == 0:
@@ -65,9 +65,9 @@ class Checkpoints:
     def newest_complete(
         self, candidates: Sequence[Path], tick: Callable[[], None]
     ) -> tuple[Path | None, dict[Path, str]]:
-        """Return the newest complete candidate (the same on all ranks), and problems of newer ones.
+        """Return the newest complete candidate, and the problem of each newer one.
 
-        The candidates of rank 0 count, and each rank reads its share of their files.
+        All ranks return the same: they use rank 0's candidates, and share the check of the files.
         """
         shared_candidates = [list(candidates)]
         dist.broadcast_object_list(shared_candidates, group=self._group)
@@ -88,12 +88,12 @@ class Checkpoints:
     def write(self, state: Tensors, progress: Progress) -> str:
         """Start to write a checkpoint; return why the previous one failed, or an empty string."""
         problem = self.wait()
-        self._last_name = checkpoints.name_of(progress.step)
-        path = self._folder / self._last_name
+        self._written_name = checkpoints.name_of(progress.step)
+        path = self._folder / self._written_name
         if dist.get_rank() == 0:
             shutil.rmtree(path, ignore_errors=True)
             checkpoints.write_progress(path, progress)
-        # Training goes on meanwhile, hence copies; async_save itself copies those on accelerators.
+        # Training goes on while copies are written; async_save itself copies from accelerators.
         copies = {
             name: tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach()
             for name, tensor in state.items()
@@ -117,7 +117,7 @@ class Checkpoints:
         except (Exception, CheckpointException) as problem:
             failure = first_failure(problem)
             reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
-            return f"checkpoint {self._last_name} could not be written: {reason}"
+            return f"checkpoint {self._written_name} could not be written: {reason}"
         if dist.get_rank() == 0:
             checkpoints.remove_old(self._folder, self._keep)
         return ""
@@ -129,7 +129,7 @@ class Checkpoints:
 
 
 class ChecksumWriter(FileSystemWriter):
-    """Writes a distributed checkpoint and checksums; each rank reads back the files it wrote."""
+    """Writes a distributed checkpoint and checksums, for which each rank reads its files again."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[Any]:
         """Write this rank's tensors; return the results with the checksums of its files."""
@@ -142,8 +142,8 @@ class ChecksumWriter(FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[Any]) -> None:
         """Write the metadata, and the checksums of all ranks' files; called on rank 0."""
         super().finish(metadata, [written for written, _ in results])
-        files = {name: checksum for _, part in results for name, checksum in part.items()}
-        checkpoints.write_checksums(Path(self.path), files)
+        checksums = {name: checksum for _, files in results for name, checksum in files.items()}
+        checkpoints.write_checksums(Path(self.path), checksums)
 
 
 def model_state(model: nn.Module) -> Tensors:
@@ -169,9 +169,9 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Tensors:
 def allocate_optimizer_state(
     model: nn.Module, optimizer: Optimizer, saved: dict[str, Any]
 ) -> Tensors:
-    """Allocate the optimizer state that a checkpoint has for this rank; return its tensors."""
+    """Allocate this rank's optimizer state as in a checkpoint; return its tensors, to be filled."""
     local = local_optimizer(optimizer)
-    # Fused and capturable optimizers keep their step counters on the device, too.
+    # Step counters are on the CPU, but fused and capturable optimizers keep them on the device.
     on_device = any(group.get("fused") or group.get("capturable") for group in local.param_groups)
     for name, parameter in _updated_parameters(model, local):
         prefix = f"optimizer.{name}."
@@ -197,9 +197,9 @@ def refuse_another_model(path: Path, model: nn.Module, saved: dict[str, Any]) ->
     for name, tensor in model_state(model).items():
         entry = saved.get(name)
         if entry is None or entry.size != tensor.shape:
-            shape = "is missing" if entry is None else f"has the shape {list(entry.size)}"
+            problem = "is missing" if entry is None else f"has the shape {list(entry.size)}"
             raise SpecError(
-                f"{path} is of another model: {name.partition('.')[2]} {shape} in it, "
+                f"{path} is of another model: {name.partition('.')[2]} {problem} in it, "
                 f"and this run needs the shape {list(tensor.shape)}",
                 hint="continue with the same workload, options and data, or leave resume out",
             )
@@ -227,7 +227,7 @@ def empty_tensors(names: Iterable[str], saved: dict[str, TensorStorageMetadata])
 
 
 def serial_weights(path: Path) -> Tensors:
-    """Return the full weights of a checkpoint, or its EMA if it has one, read in one process."""
+    """Read a checkpoint in one process; return its full weights, or their EMA if it has one."""
     if problem := checkpoints.size_damage(path) or checkpoints.content_damage(path):
         older = [other for other in checkpoints.complete(path.parent) if other.name < path.name]
         hint = "there is no older one beside it"
@@ -240,7 +240,7 @@ def serial_weights(path: Path) -> Tensors:
         state = empty_tensors(names, saved)
         load(state, storage_reader=CheckpointReader(path), no_dist=True)
     weights: Tensors = {}
-    for prefix in ("model.", "average."):  # The average replaces the weights.
+    for prefix in ("model.", "average."):  # An EMA ("average.") replaces the weights.
         weights |= {
             name.removeprefix(prefix): tensor
             for name, tensor in state.items()

@@ -15,21 +15,21 @@ class EMA:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
         stages = local_stages(model)
-        named = [pair for part in stages for pair in part.named_parameters(remove_duplicate=False)]
-        self._weights = list({id(weight): weight for _, weight in named}.values())
+        pairs = [pair for part in stages for pair in part.named_parameters(remove_duplicate=False)]
+        self._weights = list({id(weight): weight for _, weight in pairs}.values())
         self._averages = [weight.detach().clone() for weight in self._weights]
         average_of = {id(weight): avg for weight, avg in zip(self._weights, self._averages)}
-        self._named = {name: average_of[id(weight)] for name, weight in named}
-        """The averages by name; tied weights have several names, as in the model's state dict."""
+        self._averages_by_name = {name: average_of[id(weight)] for name, weight in pairs}
+        """As in the model's state dict, weights that layers share (tied ones) have two names."""
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The tensors for a checkpoint."""
-        return {f"average.{name}": average for name, average in self._named.items()}
+        """The averages by their names in a checkpoint."""
+        return {f"average.{name}": average for name, average in self._averages_by_name.items()}
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update the average with the weights of this step."""
+        """Update the averages with the current weights."""
         torch._foreach_lerp_(
             [local_tensor(average) for average in self._averages],
             [local_tensor(weight.detach()) for weight in self._weights],
@@ -49,6 +49,6 @@ class EMA:
     def _swap(self) -> None:
         for average, weight in zip(self._averages, self._weights):
             local_average, local_weight = local_tensor(average), local_tensor(weight.detach())
-            copy = local_weight.clone()
+            weight_before = local_weight.clone()
             local_weight.copy_(local_average)
-            local_average.copy_(copy)
+            local_average.copy_(weight_before)

@@ -1,4 +1,4 @@
-"""The part of a model, an optimizer or a tensor that this rank holds, and its bytes."""
+"""The part of a model, an optimizer or a tensor that this rank holds, and the bytes of it."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -14,12 +14,12 @@ def local_tensor(tensor: Tensor) -> Tensor:
 
 
 def local_stages(model: nn.Module) -> Iterable[nn.Module]:
-    """Return the pipeline stages on this rank; names are those of the serial model."""
+    """Return this rank's pipeline stages. Their parameters have the serial model's names."""
     return cast(Iterable[nn.Module], model) if isinstance(model, nn.ModuleList) else [model]
 
 
 def local_optimizer(optimizer: Optimizer) -> Any:
-    """Return the optimizer of this rank's parameters, which ZeRO wraps in another one."""
+    """Return the optimizer of this rank's parameters. ZeroRedundancyOptimizer has it inside."""
     return getattr(optimizer, "optim", optimizer)
 
 

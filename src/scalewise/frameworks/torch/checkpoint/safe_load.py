@@ -1,8 +1,8 @@
 """Load tensors and checkpoints from files without running code that is in them.
 
 ``torch.load(weights_only=True)`` is not enough: before version 2.6 it runs code of the old tar
-format and of TorchScript. PyTorch reads distributed checkpoints without it before 2.5, and their
-``.metadata`` without it in every version.
+format and of TorchScript. Before 2.5, PyTorch does not use ``weights_only`` for distributed
+checkpoints, and no version uses it for their ``.metadata``.
 """
 
 import io
@@ -28,7 +28,7 @@ HINT = "no code in it was run; take another checkpoint, or write it again"
 
 
 def _memory_format(owner: Any, name: Any) -> Any:
-    """Replace ``getattr``: some versions of Python pickle an enum member as a call of it."""
+    """Stand in for ``getattr``, which some versions of Python pickle to get an enum member."""
     if owner is not dcp._MEM_FORMAT_ENCODING:
         raise ValueError("builtins.getattr is not allowed in it")
     return dcp._MEM_FORMAT_ENCODING[name]
@@ -57,10 +57,10 @@ METADATA_CLASSES: dict[tuple[str, str], Any] = {
 
 @contextmanager
 def as_record_error(path: Path) -> Iterator[None]:
-    """Turn any error while ``path`` is read into a RecordError that names it."""
+    """Turn any error while ``path`` is read into a RecordError that names the path."""
     try:
         yield
-    except (Exception, CheckpointException) as error:  # The latter is a BaseException only.
+    except (Exception, CheckpointException) as error:  # CheckpointException is no Exception.
         first = first_failure(error)
         if isinstance(first, ScalewiseError):
             raise RecordError(str(first), hint=first.hint) from error
@@ -69,7 +69,7 @@ def as_record_error(path: Path) -> Iterator[None]:
 
 
 def first_failure(problem: BaseException) -> BaseException:
-    """Return the first rank's error if it is a CheckpointException, else the error itself."""
+    """Return the first rank's error in a CheckpointException, or any other error unchanged."""
     failures = list(getattr(problem, "failures", {}).values())
     if failures and isinstance(failures[0], tuple):
         first: BaseException = failures[0][0]
@@ -102,7 +102,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 class CheckpointReader(FileSystemReader):
-    """Reads a distributed checkpoint of tensors; refuses files with anything else."""
+    """Reads a distributed checkpoint; refuses files that hold anything other than tensors."""
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> dcp.Metadata:
         """Return the description of the tensors in ``.metadata``."""
@@ -143,7 +143,7 @@ class CheckpointReader(FileSystemReader):
 
 
 def _check_metadata(metadata: Any) -> None:
-    """Refuse metadata with fields of a wrong type: a pickle may fill in anything."""
+    """Refuse metadata with fields of a wrong type: a pickle can set fields to any value."""
     _expect(metadata, dcp.Metadata)
     for name, entry in metadata.state_dict_metadata.items():
         _expect(name, str)

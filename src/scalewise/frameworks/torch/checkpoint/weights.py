@@ -1,4 +1,4 @@
-"""Gather the full weights of a model, and export them for the serial model."""
+"""Gather the full weights of a model, and export them with the serial model's names."""
 
 import os
 from pathlib import Path
@@ -16,8 +16,8 @@ from scalewise.record.write import cannot_write
 
 
 def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
-    """Return all weights by the serial model's names on rank 0, None on others (a collective)."""
-    # One rank of each pipeline stage keeps the weights; all ranks take part in ``full_tensor``.
+    """Return all weights by the serial model's names on rank 0, None on others; all must call."""
+    # One rank of each pipeline stage keeps weights, but ``full_tensor`` needs all ranks.
     keeps_weights = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
     weights: dict[str, Tensor] = {}
     gathered: dict[int, Tensor] = {}
@@ -38,7 +38,7 @@ def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | No
 
 
 def export(source: Path, to: Path) -> dict[str, int]:
-    """Write the weights of a checkpoint folder or weights file under the serial model's names."""
+    """Write the weights of a checkpoint or weights file to ``to``; return what was written."""
     # Imported here: torch.distributed.checkpoint takes a second to import.
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights
     from scalewise.frameworks.torch.checkpoint.safe_load import read_weights
@@ -67,10 +67,10 @@ def _write_safetensors(weights: dict[str, Tensor], path: Path) -> None:
             hint="pip install safetensors, or write a .pt file",
         ) from missing
     separate: dict[str, Tensor] = {}
-    pointers: set[int] = set()
+    written_pointers: set[int] = set()
     for name, weight in weights.items():
         pointer = weight.untyped_storage().data_ptr()
-        # safetensors refuses tensors that share memory.
-        separate[name] = weight.clone() if pointer in pointers else weight.contiguous()
-        pointers.add(pointer)
+        # safetensors refuses tensors that share memory, as tied weights do.
+        separate[name] = weight.clone() if pointer in written_pointers else weight.contiguous()
+        written_pointers.add(pointer)
     save_file(separate, path)

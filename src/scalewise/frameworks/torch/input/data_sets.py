@@ -41,7 +41,7 @@ class Preprocessing(ImageTransform):
     def build(
         self, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> Callable[[Tensor], Tensor]:
-        """Return a function that turns NHWC bytes into NCHW inputs (channels_last if not on CPU)."""
+        """Return a function that turns NHWC bytes into NCHW inputs, channels_last if not on CPU."""
         if self.scale is None:  # Tokens.
             return lambda inputs: inputs
         on_cpu = device.type == "cpu"

@@ -64,8 +64,7 @@ class Block(nn.Module):
 class Positions(nn.Module):
     """Adds a learned embedding to each position.
 
-    The sum with bf16 inputs is bf16, which halves its bytes. With fp16 inputs it is fp32, because
-    the residual sums of the blocks may overflow in fp16.
+    With bf16 inputs the sum is bf16, to save memory. With fp16, which may overflow, it is fp32.
     """
 
     def __init__(self, length: int, width: int) -> None:

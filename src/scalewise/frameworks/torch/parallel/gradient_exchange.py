@@ -82,8 +82,7 @@ class GradientExchange:
         if self._compression != "none":
             self._errors.append((error / average).sqrt())
         if self._measures_noise:
-            # ``scale`` contains ``loss_factor``, which the sum over replicas cancels in the
-            # average, but not in the local gradient.
+            # ``scale`` contains ``loss_factor``, which the sum over replicas has cancelled.
             norms = torch.stack([local, average * self.loss_factor**2])
             self._norms.append(norms.double() / scale**2)
         self._buckets = []

@@ -42,7 +42,7 @@ class CollectiveCounter:
         self._step = 0
         self._contexts = ExitStack()
         self.counts: dict[str, Any] | None = {"exchanged": {}} if self._has_one_device else None
-        """The counted step, and calls, payload bytes and sent bytes by kind; None if not counted."""
+        """The counted step, and calls, payload bytes and sent bytes by kind; None if unknown."""
         self._tally: Tally | None = None
 
     def __enter__(self) -> None:

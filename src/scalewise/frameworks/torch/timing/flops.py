@@ -57,8 +57,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorc
         if formula := flop_registry.get(operator):
             operands = args[1:3] if operator in ADDEND_FIRST else args[:2]
             backward_products = sum(operand.requires_grad for operand in operands)
-            flops = formula(*args, **(kwargs or {}), out_val=out)
-            self.total += flops * (1 + backward_products)
+            self.total += formula(*args, **(kwargs or {}), out_val=out) * (1 + backward_products)
         return out
 
 
