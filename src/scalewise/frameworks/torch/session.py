@@ -135,7 +135,7 @@ class TorchSession:
         )
 
     def _rank_share(self, samples: int) -> int:
-        """Return how many of its replica's samples this rank reports: one rank reports each."""
+        """Return how many of its replica's samples this rank reports; each is reported once."""
         return len(range(self._rank_in_replica, samples, self._ranks_per_replica))
 
     def unreadable_files(self) -> list[str]:
@@ -201,7 +201,7 @@ class TorchSession:
         return self._rank_share(samples)
 
     def _update_weights(self, optimizer: Optimizer) -> None:
-        """Run the optimizer with this step's learning rate; skip this if gradients overflowed."""
+        """Run the optimizer with this step's learning rate, but not if gradients overflowed."""
         if not self._learning_rates.constant:
             for group in optimizer.param_groups:
                 group["lr"] = self._learning_rates.at(self._steps_done)

@@ -76,7 +76,7 @@ def settle(device: torch.device) -> None:
 
 
 def backend(spec: RunSpec, device: torch.device) -> tuple[str, str]:
-    """Return the communication backend, and why: the study sets it, or it is the device's."""
+    """Return the communication backend, and the reason: the study's choice, or the default."""
     if spec.backend:
         return spec.backend, "the study asks for it"
     return BACKENDS[device.type], f"it is made for {DEVICE_TYPES[device.type]}"

@@ -20,7 +20,7 @@ Args = tuple[Any, ...]
 Patch = tuple[Any, str, Any, Any]
 """Module or class, name of its attribute, original value, replacement."""
 NEXT_PHASE = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
-"""The phase that begins after the lap of a phase. ``optimizer`` begins after any other lap."""
+"""The phase that follows a lap. After others, ``optimizer`` is assumed: in ``input`` none waits."""
 
 
 def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:

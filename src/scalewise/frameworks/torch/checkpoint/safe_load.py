@@ -60,7 +60,7 @@ def as_record_error(path: Path) -> Iterator[None]:
     """Turn any error while ``path`` is read into a RecordError that names the path."""
     try:
         yield
-    except (Exception, CheckpointException) as error:  # CheckpointException is no Exception.
+    except (Exception, CheckpointException) as error:  # The latter is not an Exception.
         first = first_failure(error)
         if isinstance(first, ScalewiseError):
             raise RecordError(str(first), hint=first.hint) from error

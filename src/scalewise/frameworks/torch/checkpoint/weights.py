@@ -16,7 +16,7 @@ from scalewise.record.write import cannot_write
 
 
 def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
-    """Return all weights by the serial model's names on rank 0, None on others; all must call."""
+    """Return all weights by the serial model's names, None except on rank 0. All ranks call it."""
     # One rank of each pipeline stage keeps weights, but ``full_tensor`` needs all ranks.
     keeps_weights = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
     weights: dict[str, Tensor] = {}
@@ -38,7 +38,7 @@ def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | No
 
 
 def export(source: Path, to: Path) -> dict[str, int]:
-    """Write the weights of a checkpoint or weights file to ``to``; return what was written."""
+    """Write the weights of a checkpoint or weights file to ``to``; return their count and bytes."""
     # Imported here: torch.distributed.checkpoint takes a second to import.
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights
     from scalewise.frameworks.torch.checkpoint.safe_load import read_weights

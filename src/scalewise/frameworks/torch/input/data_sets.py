@@ -31,7 +31,7 @@ from scalewise.spec import RunSpec
 REAL_KINDS = ("digits", "cifar", "idx")
 """In-memory data sets that are not synthetic. Small ones are copied to an accelerator."""
 MAX_ON_DEVICE_BYTES = 2**30
-"""The largest size of a data set of REAL_KINDS that is copied. CIFAR-10 has 2**30 / 6 bytes."""
+"""The size up to which a data set of REAL_KINDS is copied, about six times that of CIFAR-10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Data:
         return images, torch.zeros(count, dtype=torch.long)
 
     def placed(self, device: torch.device, source: Source) -> "Data":
-        """Return the data, on the device if the source says so or REAL_KINDS fit an accelerator."""
+        """Return the data; on the device, if the source says so or it is small and real."""
         train, validation = self.train, self.validation
         if not isinstance(train, TensorSamples) or not isinstance(validation, TensorSamples):
             return self

@@ -1,5 +1,4 @@
-"""Activation checkpointing and compilation of a model or its blocks; the runs of a study share the
-compiler's cache."""
+"""Activation checkpointing, and compilation of a model or its blocks with a cache per study."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +29,8 @@ MULTI_KERNEL_OPTIONS: dict[str, Any] = {"triton.multi_kernel": 1}
 """Let the compiler benchmark two kernels for reductions over the last axis, and use the faster:
 its default kernel reads rows of more than 1,024 elements twice."""
 NO_MULTI_KERNEL_CACHE = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
-"""Variable with which every process benchmarks these kernels itself. To look up the choice of
-another process fails in PyTorch 2.11 to 2.13, because kernels from the cache have no lock."""
+"""Variable with which every process benchmarks these kernels itself. Looking up an earlier choice
+fails in PyTorch 2.11 to 2.13, because kernels from the cache have no lock."""
 CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
 """Record the kernels of a forward, and of a backward, as CUDA graphs."""
 GRAPH_WARMUP_STEPS = 3
@@ -78,7 +77,7 @@ def _selective_contexts() -> Contexts:
 
 
 def _freeze(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
-    """Return ``contexts``, in which a recomputation does not update batch norms' statistics."""
+    """Return ``contexts`` changed so that recomputation does not update batch norm statistics."""
 
     @contextmanager
     def frozen(inner: AbstractContextManager[Any]) -> Iterator[None]:

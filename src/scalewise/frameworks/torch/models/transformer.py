@@ -36,7 +36,7 @@ class Attention(nn.Module):
         self._head_size, self._causal = width // heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
-        # -1 stands for the number of heads: in tensor parallelism a device has some of them.
+        # -1 stands for the number of heads: in tensor parallelism a device has only some.
         heads = self.qkv(x).unflatten(-1, (-1, 3, self._head_size)).transpose(1, 2)
         query, key, value = heads.unbind(3)
         mixed = scaled_dot_product_attention(query, key, value, is_causal=self._causal)

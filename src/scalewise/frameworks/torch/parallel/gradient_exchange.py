@@ -82,7 +82,8 @@ class GradientExchange:
         if self._compression != "none":
             self._errors.append((error / average).sqrt())
         if self._measures_noise:
-            # ``scale`` contains ``loss_factor``, which the sum over replicas has cancelled.
+            # The sum over replicas has cancelled the ``loss_factor`` in ``scale``, but not in
+            # ``local``.
             norms = torch.stack([local, average * self.loss_factor**2])
             self._norms.append(norms.double() / scale**2)
         self._buckets = []
@@ -117,7 +118,7 @@ class GradientExchange:
         }
 
     def noise(self) -> dict[str, Any] | None:
-        """Return the gradient noise scale in samples, or None; a collective of all ranks."""
+        """Return the gradient noise scale in samples, None if not measured; all ranks must call."""
         if not self._noise_every or not self._compressors:
             return None
         self._update_noise()

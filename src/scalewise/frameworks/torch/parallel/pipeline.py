@@ -42,7 +42,7 @@ def pipeline_steps(
     mesh: DeviceMesh,
     spec: RunSpec,
 ) -> Parallel:
-    """Return the pipeline of this rank's stages, ``modules``; ``distributed``: in DDP or FSDP."""
+    """Return the pipeline; ``distributed`` are ``modules``, this rank's stages, in DDP or FSDP."""
     stage_count, rank = mesh.size() * spec.rounds, mesh.get_local_rank()
     is_first, is_last = rank == 0, rank == mesh.size() - 1
     device = next(parameter for module in modules for parameter in module.parameters()).device
@@ -65,6 +65,7 @@ def pipeline_steps(
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
+        # ``sync`` is not used: PyTorch's stages exchange gradients in every ``schedule.step``.
         ddp_timer.laps = probe
         losses: list[Tensor] = []
         loss_function.weight = weight

@@ -51,7 +51,7 @@ class CollectiveCounter:
         if self._is_compiled:
             if not hasattr(torch.compiler, "set_stance"):  # Before version 2.6.
                 return
-            # The compiler refuses for good to compile functions first called in a dispatch mode.
+            # The compiler would never compile a function first called under a dispatch mode.
             self._contexts.enter_context(torch.compiler.set_stance("force_eager"))
         self._tally = self._contexts.enter_context(Tally())
 
