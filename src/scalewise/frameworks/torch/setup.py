@@ -76,7 +76,7 @@ def _report_compiled_graphs(spec: RunSpec, rank: int, probe: Probe, device: torc
     if graphs := block_compile.graph_counts():
         probe.note(compiled=graphs)
         if rank == 0:
-            say(f"compiled       {graphs['made']} graphs; {graphs['found']} more are cached")
+            say(f"compiled       {graphs['made']} graphs; {graphs['found']} more from the cache")
     uses_cuda_graphs = spec.compile == "graphs" and device.type != "cpu"
     if uses_cuda_graphs and rank == 0 and (skipped := block_compile.skipped_cuda_graphs()):
-        say(f"compiled       {skipped} graphs cannot be CUDA graphs: kernels are launched singly")
+        say(f"compiled       {skipped} graphs cannot be CUDA graphs and launch single kernels")

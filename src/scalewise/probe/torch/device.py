@@ -128,9 +128,9 @@ def facts() -> dict[str, Any]:
         if kind == "cpu"
         else [name(torch.device(kind, n)) for n in range(module_of(kind).device_count())],
         "backends": [
-            name
-            for name in ("gloo", "nccl", "mpi", "xccl")
-            if getattr(torch.distributed, f"is_{name}_available", lambda: False)()
+            library
+            for library in ("gloo", "nccl", "mpi", "xccl")
+            if getattr(torch.distributed, f"is_{library}_available", lambda: False)()
         ],
         "threads": torch.get_num_threads(),
     }

@@ -104,13 +104,13 @@ class ImageFiles:
 
         inputs = torch.empty(len(indices), self._edge, self._edge, 3, dtype=torch.uint8)
         labels = self._labels[indices]
-        rows = inputs.numpy()
+        pixels = inputs.numpy()  # The same memory.
         mirrored = self._flip.draw(indices, epoch).tolist() if self._flip else ()
         for row, index in enumerate(indices.tolist()):
             try:
                 path = self._listing.path(self._split, index)
                 decode_image(
-                    path, self._edge, out=rows[row], crop=self._crop, epoch=epoch, index=index
+                    path, self._edge, out=pixels[row], crop=self._crop, epoch=epoch, index=index
                 )
             except Broken as error:
                 if self._refuse:
@@ -118,9 +118,9 @@ class ImageFiles:
                 if index not in self._reported:
                     self._reported.add(index)
                     print(f"left out: {error}", file=sys.stderr, flush=True)
-                rows[row], labels[row] = 0, IGNORED_LABEL
+                pixels[row], labels[row] = 0, IGNORED_LABEL
             if mirrored and mirrored[row]:
-                rows[row] = rows[row][:, ::-1].copy()
+                pixels[row] = pixels[row][:, ::-1].copy()
         return inputs, labels
 
     def path(self, index: int) -> str:

@@ -113,7 +113,7 @@ resnet152v2 = partial(_resnet_v2, (3, 8, 36, 3))
 
 def _network(
     stem: nn.Module, blocks: Sequence[nn.Module], after: dict[str, nn.Module], classes: int
-) -> Parts:
+) -> Parts:  # ``after`` are the layers between the blocks and the mean.
     mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     last = {**after, "mean": mean, "head": nn.Linear(EXPANSION * WIDTHS[-1], classes)}
     return Parts({"stem": stem}, {f"block{n}": block for n, block in enumerate(blocks)}, last)
