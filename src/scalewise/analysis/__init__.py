@@ -1,1 +1,1 @@
-"""Answers from the records of runs: measure, explain, predict, simulate, advise."""
+"""Answers from measured runs: measure, explain, predict, simulate, advise."""

@@ -25,7 +25,7 @@ def format_rounded(value: float) -> str:
 
 
 def format_estimate(estimate: Estimate, to_text: Callable[[float], str] = format_number) -> str:
-    """Return a value, followed by its interval if that is known and wider than a point.
+    """Return a value, followed by its interval unless that is unknown or a single point.
 
     >>> format_estimate(Estimate(1500.0, 1400.0, 1625.0)), format_estimate(Estimate(2.5))
     ('1,500 [1,400, 1,625]', '2.5')
@@ -36,12 +36,12 @@ def format_estimate(estimate: Estimate, to_text: Callable[[float], str] = format
 
 
 def format_percent(share: float, digits: int = 1) -> str:
-    """Return a share in percent."""
+    """Return a share, which is 1 for all, in percent."""
     return f"{100 * share:.{digits}f} %"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least two.
+    """Return a duration in d, h or min if it lasts at least two of these, else in seconds.
 
     >>> format_duration(90.0), format_duration(5400.0), format_duration(36000.0)
     ('90 s', '90 min', '10 h')
@@ -72,7 +72,7 @@ def format_count(count: int, noun: str = "device") -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return seconds in s, ms or µs, with about three digits.
+    """Return a short time in s, ms or µs, with about three digits.
 
     >>> format_seconds(0.0251), format_seconds(3.2e-6), format_seconds(150.4)
     ('25.1 ms', '3.2 µs', '150 s')
@@ -84,7 +84,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def join_with_and(parts: Sequence[str]) -> str:
-    """Return the parts separated by commas, the last by ``and``.
+    """Return the parts as one text, with commas between them and ``and`` before the last.
 
     >>> join_with_and(["a", "b", "c"]), join_with_and(["a"])
     ('a, b and c', 'a')

@@ -248,7 +248,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose_devices
     from scalewise.report import advice_sections
-    from scalewise.report.text.measurement import not_correct
+    from scalewise.report.text.measurement import correctness_alerts
 
     purpose = Purpose.parse(purposes)
     curve, records = results.curve_and_records(
@@ -266,7 +266,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     if as_json:
         typer.echo(advice_sections.as_json(advice))
     else:
-        print_sections(advice_sections.sections(advice), alerts=not_correct(curve))
+        print_sections(advice_sections.sections(advice), alerts=correctness_alerts(curve))
 
 
 def _parse_where(pairs: list[str]) -> dict[str, str]:

@@ -57,7 +57,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     from scalewise import results
     from scalewise.analysis.predict import predict
     from scalewise.report import prediction_sections
-    from scalewise.report.text.measurement import not_correct
+    from scalewise.report.text.measurement import correctness_alerts
 
     curve, _ = results.curve_and_records(
         source, where=where, scaling=scaling, devices_per_node=devices_per_node
@@ -80,7 +80,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     if as_json:
         typer.echo(prediction_sections.as_json(prediction, **extra_values))
     else:
-        print_sections(sections, alerts=not_correct(curve))
+        print_sections(sections, alerts=correctness_alerts(curve))
     if output:
         typer.echo(output, err=as_json)  # With --json, stdout holds nothing but JSON.
 
@@ -117,7 +117,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     from scalewise import results
     from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
-    from scalewise.report.text.measurement import not_correct
+    from scalewise.report.text.measurement import correctness_alerts
 
     exchange = make_exchange(
         results.read_sweeps(collectives),
@@ -134,4 +134,4 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     if as_json:
         typer.echo(simulation_sections.as_json(result))
     else:
-        print_sections(simulation_sections.sections(result), alerts=not_correct(curve))
+        print_sections(simulation_sections.sections(result), alerts=correctness_alerts(curve))

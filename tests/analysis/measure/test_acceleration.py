@@ -143,7 +143,7 @@ def test_devices_that_meet_by_accident_are_named_and_not_called_efficient(mixed)
     assert second.efficiency is second.speedup is second.ideal is second.gain is None
     assert second.acceleration.value > 8 and second.accelerated_from == "1 x Tesla T4"
     assert third.gain.value < 1 and third.efficiency is None
-    warned = "2 x NVIDIA H200 is compared with 1 x Tesla T4: acceleration, not efficiency"
+    warned = "2 x NVIDIA H200 is compared with 1 x Tesla T4: this is acceleration, not efficiency"
     assert warned in map(warning_text, second.warnings)
     told = map(warning_text, curve.warnings)
     assert "runs of this curve differ in device: Tesla T4, NVIDIA H200" in told

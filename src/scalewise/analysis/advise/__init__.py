@@ -1,20 +1,20 @@
 """How many devices to use for a purpose, and why.
 
-choice               the advice: the scale that serves a purpose best, and its neighbours
-purpose              purposes: limits to meet (deadline=2h), and the goal (fastest, cheapest, …)
-scale                a candidate: a number of devices with its time, cost and energy
-candidates           all candidates, under the given conditions
-conditions           what the measured job did not have: a target, interruptions, a queue
+choice               the advice: the scale (number of devices) that serves a purpose best
+purpose              what users ask for: limits (deadline=2h), and a goal (time, device-hours, …)
+scale                a scale: a number of devices with its time, cost and energy
+candidates           all scales that are considered, under the conditions of the user
+conditions           what only the real job has: a target, interruptions, a wait in a queue
 
 quality/             time to target: how long until the model is good enough
 interruptions        how often to save, and how much time interruptions cost
 queue_wait           how long a job waits in a queue
-job_time             time of a job with any amount of work: start-up, then a constant rate
+job_time             time of a job with any amount of work: its start, then a constant rate
 durations            parser of durations such as 1h30m
 
 diminishing_returns  where more devices stop paying, and the cause
-break_even           which data, batch or model would make a number of devices worthwhile
-packing              how to place many equal runs on some devices
+break_even           how much more data, batch or model makes a number of devices worthwhile
+packing              how to place many equal runs on a number of devices
 
 The sentences that describe an advice are in ``report.text``.
 """

@@ -1,9 +1,10 @@
 """What would make a number of devices worthwhile: more data, a larger batch, a larger model.
 
-Devices are worthwhile if their efficiency against the baseline's N₀ devices reaches ``floor``.
+N devices are worthwhile if their efficiency relative to the baseline's N₀ is at least ``floor``.
 T(N) = start(N) + training(N)                        efficiency(N) = N₀ T(N₀) / (N T(N))
 k times the data:                                    training → k training
 m times the batch of each device, 1/m of the steps:  training → computation + overhead / m
+Overhead is the part of the training that every step costs, however large its batch is.
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ MAX_FACTOR = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
-    """By which factor data, batch or model must grow for ``devices`` to reach an efficiency; None
-    where no factor is large enough. ``start`` (launch, data, build, compile) and ``training`` are
-    seconds on ``devices``; ``base_start`` and ``base_training`` are those of the baseline.
+    """The factors by which data, batch or model must grow for ``devices`` to reach ``floor``; None
+    if unknown or if none is large enough. ``start`` (launch, data, build, compile) and ``training``
+    are seconds on ``devices``; ``base_start`` and ``base_training`` are seconds on the baseline.
     """
 
     devices: int
@@ -38,18 +39,18 @@ class BreakEven:
     base_training: float
     training: float
     overhead: float | None
-    """Share of the training that is overhead per step, less with a larger batch; None: unknown."""
+    """Share of ``training`` that every step costs, however large its batch is; None if unknown."""
     in_seconds: bool
-    """False if times are unknown: the start is then 0, and only ratios of training are known."""
+    """False if the work is unknown. Starts are then 0, and trainings have an arbitrary unit."""
 
     @property
     def efficiency(self) -> float:
-        """Efficiency of the job as it was measured, by its complete time."""
+        """Efficiency of the job without any growth, by its start and training together."""
         return self._efficiency_of(self.start + self.training)
 
     @property
     def training_efficiency(self) -> float:
-        """The efficiency of the training alone: the limit for any amount of data."""
+        """The efficiency of the training alone, which more and more data approach."""
         return self.base_devices * self.base_training / (self.devices * self.training)
 
     @property
@@ -72,7 +73,7 @@ class BreakEven:
 
     @property
     def model(self) -> float | None:
-        """Factor on the model, if the start does not grow with it; the same as that on the data."""
+        """Factor on the size of the model. If the start does not grow, it acts like more data."""
         return self.data
 
     @property
@@ -82,7 +83,7 @@ class BreakEven:
 
     @property
     def batch_of_steps(self) -> float | None:
-        """Factor on the batch of each device, for the efficiency of the training alone."""
+        """Factor on the batch of each device with which the training alone reaches ``floor``."""
         return self._batch_factor(0.0, 0.0)
 
     def _batch_factor(self, base_start: float, start: float) -> float | None:
@@ -90,49 +91,50 @@ class BreakEven:
             return None
         # Solve start + computation + overhead / m = allowed time for m.
         base_device_seconds = self.base_devices * (base_start + self.base_training)
-        allowed = base_device_seconds / (self.floor * self.devices)
+        allowed_seconds = base_device_seconds / (self.floor * self.devices)
         computation = self.training * (1 - self.overhead)
-        return _growth_factor(self.training * self.overhead, allowed - computation - start)
+        return _growth_factor(self.training * self.overhead, allowed_seconds - computation - start)
 
 
 def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven:
-    """Return what gives this many devices the purpose's efficiency; 80 % if it has none."""
-    few = curve.baseline.devices
+    """Return what must grow for ``devices`` to reach the purpose's efficiency, or the default."""
+    base_devices = curve.baseline.devices
     is_integer = isinstance(devices, int) and not isinstance(devices, bool)
-    if not is_integer or not few < devices <= INT32_MAX:
+    if not is_integer or not base_devices < devices <= INT32_MAX:
         raise SpecError(
-            f"{parameter('worth')} takes more devices than the baseline's {few}, got {devices!r}",
-            hint=f"for example {parameter('worth', 8 * few)}",
+            f"{parameter('worth')} takes more devices than the baseline's {base_devices}, "
+            f"got {devices!r}",
+            hint=f"for example {parameter('worth', 8 * base_devices)}",
         )
-    job = split_job(predict(curve, [few, devices]))
-    if not {few, devices} <= job.rates.keys():
+    job = split_job(predict(curve, [base_devices, devices]))
+    if not {base_devices, devices} <= job.rates.keys():
         raise SpecError(
             f"the throughput on {format_count(devices)} cannot be predicted",
             hint="complete the `throughput` column",
         )
-    work = job.work or 1.0  # Of unknown work only the ratio of the two times is used.
-    base_training, training = (work / job.rates[count].value for count in (few, devices))
-    overhead = max(0.0, 1 - few * base_training / (devices * training))
+    work = job.work or 1.0  # If unknown, only the ratio of the two times is used.
+    base_training, training = (work / job.rates[count].value for count in (base_devices, devices))
+    overhead = max(0.0, 1 - base_devices * base_training / (devices * training))
     exposed = next((point.exposed for point in curve.points if point.devices == devices), None)
-    if exposed:  # Only exposed communication becomes less with a larger batch.
+    if exposed:  # Of the overhead, a larger batch hides only exposed communication.
         overhead = min(overhead, exposed.value)
     floors = [limit.bound for limit in purpose.limits if limit.name == "efficiency"]
     return BreakEven(
         devices=devices,
-        base_devices=few,
+        base_devices=base_devices,
         floor=floors[0] if floors else DEFAULT_EFFICIENCY,
-        base_start=job.start(few) if job.work else 0.0,
+        base_start=job.start(base_devices) if job.work else 0.0,
         start=job.start(devices) if job.work else 0.0,
         base_training=base_training,
         training=training,
-        # Times alone do not separate the overhead of the steps from the start.
+        # A law of times alone does not separate the overhead of the steps from the start.
         overhead=None if job.assumed_law else overhead,
         in_seconds=job.work is not None,
     )
 
 
 def _growth_factor(required: float, gain: float) -> float | None:
-    """Return the factor k with k × gain = required, at least 1; None if no practical one exists."""
+    """Return the least k ≥ 1 with k × gain ≥ required; None if it is not up to ``MAX_FACTOR``."""
     if gain <= 0 or required / gain > MAX_FACTOR:
         return None
     return max(1.0, required / gain)

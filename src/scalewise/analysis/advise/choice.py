@@ -1,10 +1,10 @@
-"""How many devices to use for a purpose: the scale that serves it, its neighbours and the reason.
+"""How many devices to use for a purpose: the best scale, its neighbours and the reason.
 
 A scale is a number of devices with its expected time, cost and energy.
 
     device-hours = devices × time / 3600        cost = device-hours × price
 
-A scale serves a purpose if its expected values meet all limits.
+A scale serves a purpose if its expected values meet all limits; the goal ranks such scales.
 """
 
 import math
@@ -34,8 +34,8 @@ from scalewise.errors import NotEnoughData, SpecError, parameter
 DOUBLINGS_AHEAD = 2
 """Doublings beyond the largest measurement that are candidates by default."""
 TIE_TOLERANCE = 0.01
-"""Scales whose goal differs by a smaller fraction count as equal: the smallest is preferred."""
-INTERVAL_SIGMAS = student_t_quantile(10**6)  # Practically the normal distribution.
+"""Scales within this fraction of the best are equally good: the smallest of them is chosen."""
+INTERVAL_SIGMAS = student_t_quantile(10**6)  # So many degrees of freedom: a normal distribution.
 """Standard deviations from the middle of a 90 % interval to its end."""
 
 
@@ -50,7 +50,7 @@ class Advice:
     chosen: Scale | None
     """The scale that serves the purpose; None if no candidate does."""
     closest: Scale
-    """The chosen scale; without one, the scale that misses the purpose by the smallest factor."""
+    """The chosen scale or, if there is none, the one that misses limits by the smallest factor."""
     returns: DiminishingReturns
     """Where more devices stop paying, and why."""
     conditions: ResolvedConditions
@@ -60,11 +60,11 @@ class Advice:
     rate: Rate | None = None
     """The price of one device-hour and its source."""
     worth: BreakEven | None = None
-    """What would make the number of devices ``worth`` worthwhile, if that was given."""
+    """What would make ``worth`` devices worthwhile; None if the user did not ask."""
     runs: Packing | None = None
-    """How to place many equal runs on the devices, if their number ``runs`` was given."""
+    """How to place ``runs`` equal runs on the devices; None if the user did not ask."""
     reason: str = ""
-    """Why this scale was chosen; ``api.advise`` fills in this and the next two fields."""
+    """Why this scale was chosen. ``api.advise`` fills in this and the next two fields."""
     sentences: tuple[str, ...] = ()
     """The reason, the neighbours, where returns diminish, and what to measure next."""
     warnings: tuple[str, ...] = ()
@@ -81,30 +81,30 @@ class Advice:
 
     @property
     def not_correct(self) -> tuple[str, ...]:
-        """Why the measured training is incorrect, by the guards of `explain`; empty if correct."""
+        """What is wrong in the measured training, by the checks of `explain`; empty if nothing."""
         return self.curve.not_correct
 
     @property
     def smaller(self) -> Scale | None:
-        """The next candidate with fewer devices."""
+        """The candidate with the next fewer devices than ``closest``."""
         return next((s for s in self.scales[::-1] if s.devices < self.closest.devices), None)
 
     @property
     def larger(self) -> Scale | None:
-        """The next candidate with more devices."""
+        """The candidate with the next more devices than ``closest``."""
         return next((s for s in self.scales if s.devices > self.closest.devices), None)
 
     @property
     def pareto(self) -> tuple[Scale, ...]:
-        """Scales that no other beats in both time and device-hours."""
-        times = {scale.devices: (scale.slowness, scale.device_time) for scale in self.scales}
+        """Scales that no other scale equals or beats in both time and device-hours."""
+        pairs = {scale.devices: (scale.slowness, scale.device_time) for scale in self.scales}
         return tuple(
             scale
             for scale in self.scales
             if not any(
                 slowness <= scale.slowness and device_time <= scale.device_time
-                # Scales with equal values do not beat each other.
-                for slowness, device_time in set(times.values()) - {times[scale.devices]}
+                # Scales with the same pair of values do not exclude each other.
+                for slowness, device_time in set(pairs.values()) - {pairs[scale.devices]}
             )
         )
 
@@ -127,7 +127,7 @@ def advise(  # noqa: PLR0913 - one parameter per question
     exactly: Iterable[int] = (),
 ) -> Advice:
     """Return how many devices serve a purpose best; ``api.advise`` explains the parameters.
-    ``exactly``, if given, are the only candidates.
+    If ``exactly`` is given, only these numbers of devices are considered.
     """
     rate = None if price is None else price_of(price)
     prediction = predict(curve, list(exactly) or _candidate_counts(curve, list(at)))
@@ -163,18 +163,19 @@ def advise(  # noqa: PLR0913 - one parameter per question
 def stop_advice(
     curve: ScalingCurve, purpose: Purpose, larger: Sequence[int], *, price: Rate | None = None
 ) -> Advice | None:
-    """Return the advice to stop measuring; None if one of the ``larger`` numbers of devices, which
-    were not measured, would be chosen, or if fewer than two scales were measured.
+    """Return the advice if measuring can stop. Return None if fewer than two scales were measured,
+    or if the advice chooses one of the ``larger`` numbers of devices, which were not measured.
     """
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         return None
     advice = advise(curve, purpose, exactly=[*measured, *larger], price=price)
+    # Measuring can also stop if no scale, measured or predicted, serves the purpose.
     return None if advice.chosen and not advice.chosen.measured else advice
 
 
 def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
-    """Return the measured counts, ``at``, and doublings of the largest measured one until then."""
+    """Return the measured counts, ``at``, and doublings from the largest measured up to ``at``."""
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         raise NotEnoughData(
@@ -183,10 +184,10 @@ def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
         )
     largest = max(measured)
     # Values of ``at`` that are no counts are refused later, by predict().
-    numbers = [int(count) for count in at if isinstance(count, Real) and math.isfinite(count)]
-    end = max(numbers, default=largest * 2**DOUBLINGS_AHEAD)
-    # bit_length() − 1 is log2, rounded down.
-    doublings = [largest * 2**step for step in range(1, (end // largest).bit_length())]
+    finite_at = [int(count) for count in at if isinstance(count, Real) and math.isfinite(count)]
+    last_count = max(finite_at, default=largest * 2**DOUBLINGS_AHEAD)
+    # bit_length() is log2, rounded down, + 1: the end of the range is excluded.
+    doublings = [largest * 2**step for step in range(1, (last_count // largest).bit_length())]
     return [*measured, *doublings, *at]
 
 
@@ -200,7 +201,7 @@ def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) 
             f"{limit} cannot be checked: no energy was measured",
             hint=f"give {parameter('watts', 700)}, or {parameter('device', 'h100')}",
         )
-    # Lower bounds are on throughput and efficiency, upper bounds on what the time determines.
+    # Throughput and efficiency have lower bounds; the other limited quantities need a time.
     if limit.kind.is_lower_bound:
         problem, remedy = "there is no throughput for some scale", "add a `throughput` column"
     else:
@@ -231,25 +232,25 @@ def _excess(scale: Scale, purpose: Purpose) -> float:
     excess = -math.inf
     for limit in purpose.limits:
         value = limit.quantity(scale)
-        assert value is not None  # _require_quantity() refused unknown ones.
+        assert value is not None  # _require_quantity() refused unknown quantities.
         log_ratio = math.log(value.value / limit.bound)
         excess = max(excess, -log_ratio if limit.kind.is_lower_bound else log_ratio)
     return excess
 
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:
-    """Return the chance to meet all limits: the smallest, because they mostly fail together."""
+    """Return the chance to meet all limits: that of the hardest, as they mostly fail together."""
     chances = [
         chance(value, limit.bound, is_lower_bound=limit.kind.is_lower_bound)
         for limit in purpose.limits
         if (value := limit.quantity(scale))
     ]
-    known_chances = [share for share in chances if share is not None]
+    known_chances = [limit_chance for limit_chance in chances if limit_chance is not None]
     return min(known_chances, default=None) if len(known_chances) == len(chances) else None
 
 
 def chance(value: Estimate, bound: float, *, is_lower_bound: bool) -> float | None:
-    """Return the chance to meet a limit if the value is log-normal; None without an interval.
+    """Return the chance that a log-normal value meets a limit; None if it has no interval.
 
     >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, is_lower_bound=False), 3)
     0.95
@@ -259,7 +260,7 @@ def chance(value: Estimate, bound: float, *, is_lower_bound: bool) -> float | No
     margin = math.log(bound / value.value)
     # The interval may be asymmetric: take the half on the side of the bound.
     half_width = math.log(value.high / value.value if margin > 0 else value.value / value.low)
-    if half_width <= 0:
+    if half_width <= 0:  # The value has no error on this side.
         return float(margin <= 0 if is_lower_bound else margin >= 0)
     chance_below = float(ndtr(margin * INTERVAL_SIGMAS / half_width))
     return 1 - chance_below if is_lower_bound else chance_below

@@ -1,5 +1,5 @@
-"""Conditions that the measured job did not have: a target, interruptions, a queue. They turn
-each scale (number of devices) of the measured job into a scale of the job under these conditions.
+"""Conditions of the real job that the measured job did not have: a target, interruptions, a queue.
+They change the time, cost and energy of each scale (number of devices).
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ REQUIRED_CONDITION = {
     "save": ("interrupted_every", "12h"),
     "restart": ("interrupted_every", "12h"),
 }
-"""For conditions that need another condition: the name of that one, and an example of it."""
+"""By name of a condition that needs another: the name of that other, and an example of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ class Conditions:
     wait: str | None = None
     interrupted_every: str | None = None
     save: str | None = None
-    """The time of saving one checkpoint; None: as recorded."""
+    """How long a save of a checkpoint takes; None means as long as recorded."""
     restart: str | None = None
-    """The time of a restart; None: as long as the measured start."""
+    """How long a restart takes; None means as long as the measured start."""
     records: Sequence[RunRecord] = ()
     """The records of the curve's runs; empty for a CSV."""
 
@@ -71,7 +71,7 @@ class Conditions:
         )
 
     def _interruptions(self, prediction: Prediction) -> Interruptions | None:
-        """Return the interruptions, with recorded times of save and restart unless given."""
+        """Return the interruptions; measured times of save and restart replace missing ones."""
         if self.interrupted_every is None:
             return None
         every = InterruptionInterval.parse(self.interrupted_every)
@@ -82,10 +82,10 @@ class Conditions:
         if save is None:
             raise SpecError(
                 f"{parameter('interrupted_every', every.text)} needs the time that a save takes",
-                hint=f"give {parameter('save', '30s')}, or a study's folder with checkpoint_every",
+                hint=f"give {parameter('save', '30s')}, or a folder of runs with checkpoint_every",
             )
         if self.restart is None:
-            restarts = known_starts(prediction)
+            restarts = known_starts(prediction)  # A restart takes as long as a start.
         else:
             example = parameter("restart", "3min")
             restart = parse_limited_duration(self.restart, example, allow_zero=True)
@@ -106,7 +106,7 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedConditions:
-    """Conditions with the values that depend on the curve, for all of its scales."""
+    """Conditions for the scales of one curve, with measured values where the user gave none."""
 
     counts: tuple[int, ...]
     """The numbers of devices of all candidates."""
@@ -116,11 +116,11 @@ class ResolvedConditions:
 
     @property
     def same_job(self) -> bool:
-        """Whether the times are those of the measured job."""
+        """Whether no condition changes the times of the measured job."""
         has_wait = self.wait is not None and any(self.wait.seconds(count) for count in self.counts)
         return self.target is None and self.interruptions is None and not has_wait
 
     def with_target_and_interruptions(self, scale: Scale) -> Scale | None:
-        """Return the scale under these conditions, without the wait; None if it never finishes."""
+        """Return the scale with target and interruptions; None if the job would never finish."""
         to_target = self.target.applied(scale) if self.target else scale
         return self.interruptions.applied(to_target) if self.interruptions else to_target

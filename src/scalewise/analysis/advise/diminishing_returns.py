@@ -18,13 +18,13 @@ MIN_SAVED_TIME = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The part of the job that does not shrink, on the largest measured number of devices."""
+    """The part of the job that more devices do not shorten, at the largest measured scale."""
 
     kind: Literal["steps", "spans", "fixed", "growing"]
-    """steps: overhead in steps; spans: time outside training; fixed, growing: a term of the law."""
+    """steps: overhead in steps; spans: time outside training; else: a term of ``formula``."""
     devices: int = 0
     seconds: float = 0.0
-    """Seconds of this part."""
+    """Seconds of this part; 0 if the kind is ``steps``."""
     total: float = 0.0
     """Seconds of the job."""
     spans: tuple[tuple[str, float], ...] = ()
@@ -35,7 +35,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelowFixed:
-    """From ``devices`` on, predicted times are below the fixed term of the law: they disagree."""
+    """A contradiction: from ``devices`` on, predicted times are below the fixed term of the law."""
 
     devices: int
     fixed: float
@@ -44,37 +44,37 @@ class BelowFixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiminishingReturns:
-    """Where doublings of the devices stop paying; None where they still pay."""
+    """Where doublings of the devices stop paying. Fields are None where doublings still pay."""
 
     diminish: int | None
-    """The first number of devices that added less than half of the ideal gain."""
+    """The first number of devices whose gain over ``before`` is below half of the ideal gain."""
     before: int | None
-    """The next smaller number of devices."""
+    """The next smaller candidate than ``diminish``."""
     gain: float | None
-    """The speed that this doubling added, as a share: 1 is twice as fast."""
+    """Speed gained per doubling from ``before`` to ``diminish``: 1 means twice as fast."""
     enough: int | None
     """Beyond this many devices every doubling saves almost no time."""
     saved: tuple[tuple[int, float], ...]
-    """Numbers of devices beyond ``enough``, and the share of the time on ``enough`` they save."""
+    """For each number of devices beyond ``enough``, the share of the time that it saves."""
     cause: Cause | None
-    """None where it is unknown, or where returns do not diminish."""
+    """None where the cause is unknown, or where returns do not diminish."""
     below_fixed: BelowFixed | None
 
 
 def find_diminishing_returns(
     prediction: Prediction, scales: Sequence[Scale], *, same_job: bool = True
 ) -> DiminishingReturns:
-    """Return where scales stop paying; the cause only if they are of the measured job."""
+    """Return where scales stop paying, and why if they are scales of the measured job."""
     gains = []
-    for few, many in pairwise(scales):
-        log_speedup = math.log(few.slowness / many.slowness)
-        doublings = math.log2(many.devices / few.devices)  # Not 1 if counts are no doublings.
-        gains.append((few.devices, many.devices, math.expm1(log_speedup / doublings)))
+    for smaller, larger in pairwise(scales):
+        log_speedup = math.log(smaller.slowness / larger.slowness)
+        doublings = math.log2(larger.devices / smaller.devices)  # May differ from 1.
+        gains.append((smaller.devices, larger.devices, math.expm1(log_speedup / doublings)))
     diminishing = [row for row in gains if row[2] < MIN_GAIN]
     before, diminish, gain = diminishing[0] if diminishing else (None, None, None)
     # A gain g in speed saves the share 1 − 1 / (1 + g) of the time.
-    paying = [many for _, many, added in gains if added >= 1 / (1 - MIN_SAVED_TIME) - 1]
-    enough = paying[-1] if paying else scales[0].devices
+    paying_counts = [count for _, count, added in gains if added >= 1 / (1 - MIN_SAVED_TIME) - 1]
+    enough = paying_counts[-1] if paying_counts else scales[0].devices
     (time,) = (scale.slowness for scale in scales if scale.devices == enough)
     saved = tuple(
         (scale.devices, 1 - scale.slowness / time) for scale in scales if scale.devices > enough
@@ -91,17 +91,17 @@ def find_diminishing_returns(
 
 
 def _fixed_cost_law(prediction: Prediction) -> Fit | None:
-    """Return the law that was fitted to the complete times, if its fixed term is above 0."""
+    """Return the law fitted to complete times (with the start), if its fixed term is above 0."""
     law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
     return law if law and law.parameters["fixed"].value > 0 else None
 
 
 def _cause(prediction: Prediction) -> Cause | None:
-    """Return the part of the job that does not shrink, by its spans or else by its law."""
-    timed = [point for point in prediction.curve.points if point.time]
-    if not timed or not prediction.points[-1].time:
-        return Cause(kind="steps")  # Throughput is that of steps.
-    last = timed[-1]
+    """Return the part that more devices do not shorten: by spans, else by the fitted law."""
+    timed_points = [point for point in prediction.curve.points if point.time]
+    if not timed_points or not prediction.points[-1].time:
+        return Cause(kind="steps")  # Only the throughput of steps is known.
+    last = timed_points[-1]
     if "train" in last.complete and last.time:
         spans = [(name, span.value) for name, span in last.complete.items() if name != "train"]
         return Cause(
@@ -116,11 +116,11 @@ def _cause(prediction: Prediction) -> Cause | None:
         return None
     fixed = law.parameters["fixed"].value
     growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
-    grown = growing * math.log2(last.devices)
+    growing_seconds = growing * math.log2(last.devices)
     return Cause(
-        kind="fixed" if fixed > grown else "growing",
+        kind="fixed" if fixed > growing_seconds else "growing",
         devices=last.devices,
-        seconds=max(fixed, grown),
+        seconds=max(fixed, growing_seconds),
         total=law.value(last.devices),
         formula=law.formula,
     )

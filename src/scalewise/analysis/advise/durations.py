@@ -5,14 +5,14 @@ import re
 from scalewise.errors import SpecError
 
 NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
-"""A regular expression with one group. Unlike float() it refuses nan, inf and 1_000."""
+"""Regular expression of a number, with one group. Unlike float() it refuses nan, inf and 1_000."""
 SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 MIN_SECONDS, MAX_SECONDS = 1e-6, 1e12
 """Durations outside this range are refused as typing errors."""
 
 
 def parse_duration(text: str, argument: str, example: str) -> float:
-    """Return ``2h``, ``90min`` or ``1h30m`` in seconds; ``argument`` is quoted in errors."""
+    """Return the seconds of ``2h``, ``90min`` or ``1h30m``. Errors quote ``argument``."""
     part = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
     if not re.fullmatch(f"(?:{part})+", text):
         raise SpecError(
@@ -24,7 +24,7 @@ def parse_duration(text: str, argument: str, example: str) -> float:
 def parse_limited_duration(
     argument: object, example: str, *, text: str | None = None, allow_zero: bool = False
 ) -> float:
-    """Return a duration in seconds; ``text`` is the part to parse, by default all of ``argument``.
+    """Return seconds within the limits. If ``argument`` has other parts, ``text`` is the duration.
 
     >>> parse_limited_duration("3min", "for example 3min")
     180.0

@@ -1,13 +1,13 @@
 """Interrupted jobs: how often to save checkpoints, and how much time interruptions cost.
 
-A job on many devices stops when any of them is interrupted, at random moments. It saves every τ
-seconds of training; a save takes δ seconds, a restart R seconds:
+A job stops when any of its devices is interrupted, which happens at random, every M seconds in the
+mean. The job saves every τ seconds of training; a save takes δ seconds, a restart R seconds:
 
-    M = time between interruptions of one device (or node) / devices (or nodes)
+    M = time between interruptions of one device (or node) / number of devices (or nodes)
     first order (Young)   τ = √(2 δ M)
     corrected (Daly)      τ = √(2 δ M) (1 + √(δ / 2M) / 3 + (δ / 2M) / 9) − δ      for δ < 2M
     expected time (Daly)  M exp(R / M) (exp((τ + δ) / M) − 1) × work / τ
-    without saves         M exp(R / M) (exp(work / M) − 1), which is less for a short job
+    without saves         M exp(R / M) (exp(work / M) − 1), which is shorter for a short job
 """
 
 import math
@@ -62,7 +62,7 @@ class InterruptionInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class Interruptions:
-    """Turns the undisturbed time of a scale into the expected time."""
+    """How often jobs are interrupted, and how long their saves and restarts take."""
 
     every: InterruptionInterval
     save: float
@@ -73,22 +73,23 @@ class Interruptions:
     restart_measured: bool = False
 
     def applied(self, scale: Scale) -> Scale | None:
-        """Return the scale with its expected time; None where the job would never finish."""
+        """Return the scale with its expected time; None if the job would never finish."""
         time = scale.require_time("interruptions lengthen a time")
         mean, restart = self.every.mean_for_job(scale), self.restarts[scale.devices]
         interval = daly_interval(self.save, mean)
 
-        def saving_every(every: float, work: float) -> float:
+        def expected_seconds(work: float, every: float) -> float:
             return expected_time(work, mean=mean, save=self.save, restart=restart, every=every)
 
         def best_time(work: float) -> float:
-            """Return the expected seconds with saves or, for a short job, without."""
-            return min(saving_every(interval, work), saving_every(math.inf, work))
+            """Return the expected seconds with saves or, for a short job, without (inf)."""
+            return min(expected_seconds(work, interval), expected_seconds(work, math.inf))
 
         if best_time(time.high or time.value) > MAX_SLOWDOWN * time.value:
             return None
         expected = time.through(best_time)
-        saves_pay = saving_every(interval, time.value) < saving_every(math.inf, time.value)
+        without_saves = expected_seconds(time.value, math.inf)
+        saves_pay = expected_seconds(time.value, interval) < without_saves
         interrupted = Interrupted(
             mean=mean,
             interval=interval if saves_pay else None,
@@ -135,15 +136,15 @@ def expected_time(work: float, *, mean: float, save: float, restart: float, ever
 
 
 def recorded_save(records: Sequence[RunRecord]) -> float | None:
-    """Return the mean seconds of a save in runs on the most devices; None if none was timed."""
-    largest = max((record.spec.topology.world for record in records), default=0)
+    """Return the mean seconds of a save in runs on the most devices; None if no save was timed."""
+    largest_world = max((record.spec.topology.world for record in records), default=0)
     seconds: list[float] = []
     for record in records:
-        if record.spec.topology.world == largest:
+        if record.spec.topology.world == largest_world:
             by_rank = [
                 [span.end - span.start for span in rank.spans if span.checkpoint_step is not None]
                 for rank in record.ranks
             ]
-            # A save lasts until the slowest rank has saved.
+            # zip() pairs the ranks' saves in order; each lasts until the slowest rank has saved.
             seconds += map(max, zip(*by_rank))
     return (sum(seconds) / len(seconds) if seconds else 0.0) or None

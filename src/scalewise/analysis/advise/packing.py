@@ -1,6 +1,6 @@
 """Many equal runs on N devices: side by side on k devices each, or one after another.
 
-    time = wait + rounds × time of one run on k devices        rounds = ⌈runs / ⌊N / k⌋⌉
+    time = wait in queue + rounds × time of one run on k devices        rounds = ⌈runs / ⌊N / k⌋⌉
 
 One device per run is not always best: a round that is not full leaves devices idle.
 """
@@ -25,17 +25,18 @@ class Placement:
     each: int
     """Devices per run."""
     at_once: int
-    """Runs side by side."""
+    """Runs that train at the same time."""
     rounds: int
+    """How often ``at_once`` runs train, one group of runs after another."""
     time: Estimate
     """Seconds until all runs are done."""
     device_hours: Estimate
-    """Of all runs together; devices that stay idle are not counted."""
+    """Device-hours of all runs together, without devices that stay idle."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Equal runs, and every way to place them on each number of devices."""
+    """Every way to place ``count`` equal runs on each number of devices."""
 
     count: int
     ways: tuple[Placement, ...]
@@ -45,7 +46,7 @@ class Packing:
         return tuple(way for way in self.ways if way.devices == devices)
 
     def best(self, devices: int) -> Placement:
-        """Return the fastest placement; of equal ones, that with fewer devices per run."""
+        """Return the fastest placement; if several are, the one with fewest devices per run."""
         return min(self.on(devices), key=lambda way: (way.time.value, way.each))
 
     @property
@@ -57,22 +58,22 @@ class Packing:
 def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
     """Return every way to place ``count`` equal runs on each of these scales."""
     check_integer("runs", count, minimum=1, maximum=MAX_RUNS, example=8)
-    pairs = [(total, run) for total in scales for run in scales if run.devices <= total.devices]
-    return Packing(count, tuple(_place(count, total, run) for total, run in pairs))
+    pairs = [(total, part) for total in scales for part in scales if part.devices <= total.devices]
+    return Packing(count, tuple(_place(count, total, part) for total, part in pairs))
 
 
-def _place(count: int, total: Scale, run: Scale) -> Placement:
-    """Place the runs on the devices of ``total``, each run on those of ``run``."""
-    run_time = run.require_time("runs are placed by their time")
-    if run.device_hours:  # They leave out the wait in the queue, which happens once.
-        run_time = run.device_hours * (3600 / run.charged)
-    at_once = min(count, total.devices // run.devices)
+def _place(count: int, total: Scale, part: Scale) -> Placement:
+    """Return the placement on the devices of ``total``, each run on the devices of ``part``."""
+    run_time = part.require_time("runs are placed by their time")
+    if part.device_hours:  # They exclude the wait in the queue, which happens once.
+        run_time = part.device_hours * (3600 / part.charged)
+    at_once = min(count, total.devices // part.devices)
     rounds = math.ceil(count / at_once)
     return Placement(
         devices=total.devices,
-        each=run.devices,
+        each=part.devices,
         at_once=at_once,
         rounds=rounds,
         time=run_time.through(lambda seconds: (total.wait or 0.0) + rounds * seconds),
-        device_hours=run_time * (count * run.devices / 3600),
+        device_hours=run_time * (count * part.devices / 3600),
     )

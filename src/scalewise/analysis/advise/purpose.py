@@ -23,7 +23,7 @@ GOALS: Mapping[str, Callable[[Scale], float]] = {
         (scale.energy.value if scale.energy else inf) * scale.slowness
     ),
 }
-"""What is minimized among the scales that meet all limits."""
+"""By goal: the number that is minimized among the scales that meet all limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class PurposeKind:
     goal: str
     """What is minimized if only this purpose is given; a key of ``GOALS``."""
     quantity: str | None = None
-    """What it limits, a field of ``Scale``; None for a goal without a limit."""
+    """The field of ``Scale`` that it limits; None for a goal without a limit."""
     units: Mapping[str, float] | None = None
-    """Units that may follow the number, as factors; None: those of time, or any currency."""
+    """Allowed units as factors. None for a time, with a parser of its own, and for any currency."""
     is_lower_bound: bool = False
 
 
@@ -55,13 +55,13 @@ PURPOSES = {
     "time": PurposeKind("time", "time"),
     "balanced": PurposeKind("balanced", "balanced"),
 }
-"""Every purpose by name. A limit on speed implies the cheapest scale, any other the fastest."""
+"""By name. A limit on time or throughput implies the cheapest scale, other limits the fastest."""
 EXAMPLES = f"one of {', '.join(kind.example for kind in PURPOSES.values())}"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on a quantity: seconds, a share, device-hours, money, joules or samples/s."""
+    """A bound on a quantity, in seconds, shares, device-hours, money, joules or samples/s."""
 
     name: str
     bound: float
@@ -75,8 +75,8 @@ class Limit:
         return PURPOSES[self.name]
 
     def quantity(self, scale: Scale) -> Estimate | None:
-        """Return what is limited; None where it is unknown."""
-        assert self.kind.quantity is not None  # A purpose without one is a goal, not a limit.
+        """Return the limited quantity of a scale; None where it is unknown."""
+        assert self.kind.quantity is not None  # A purpose without a quantity is a goal.
         value: Estimate | None = getattr(scale, self.kind.quantity)
         return value
 
@@ -86,7 +86,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """Limits, all of which must be met, and the goal that chooses among the scales that do."""
+    """Limits that must all be met, and the goal that chooses among the scales that meet them."""
 
     limits: tuple[Limit, ...]
     goal: str
@@ -94,18 +94,18 @@ class Purpose:
 
     def __str__(self) -> str:
         parts = [limit.text for limit in self.limits]
-        if self.goal != _implied_goal(self.limits) or not parts:
+        if self.goal != _implied_goal(self.limits) or not parts:  # Implied goals are omitted.
             parts.append(self.goal)
         return ", ".join(parts)
 
     def objective(self, scales: Sequence[Scale]) -> str:
-        """Return the key of ``GOALS`` to use: ``balanced`` is by energy if all scales have it."""
+        """Return the key of ``GOALS``: ``balanced`` uses energy if that of all scales is known."""
         by_energy = self.goal == "balanced" and all(scale.energy for scale in scales)
         return "balanced by energy" if by_energy else self.goal
 
     @classmethod
     def parse(cls, purposes: "str | Iterable[str]") -> "Purpose":
-        """Parse ``deadline=2h``, or several purposes; a goal given by name replaces the implied.
+        """Parse ``deadline=2h``, or several purposes. A named goal replaces the implied goal.
 
         >>> Purpose.parse(["deadline=2h", "efficiency=0.8"]).goal
         'device-hours'
@@ -138,7 +138,7 @@ class Purpose:
 
 
 def _implied_goal(limits: Iterable[Limit]) -> str:
-    """Return the goal that limits imply: the fewest device-hours if one of them is on speed."""
+    """Return the fewest device-hours if a limit is on time or throughput, else the least time."""
     goals = {limit.kind.goal for limit in limits}
     return "device-hours" if "device-hours" in goals else "time"
 
@@ -167,12 +167,12 @@ def _parse_limit(text: str) -> Limit:
 
 
 def _parse_amount(kind: PurposeKind, name: str, value: str, text: str) -> tuple[float, str]:
-    """Return a number in the unit of the quantity, and the unit as written."""
+    """Return a number in the unit of its quantity, and the written unit; errors quote ``text``."""
     match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
     units = kind.units
     if not match or (units is not None and match[2] not in units):
-        required = f" with {', '.join(units)}" if units and "" not in units else ""
+        suffix = f" with {', '.join(units)}" if units and "" not in units else ""
         raise SpecError(
-            f"{name} must be a number{required}, got {text!r}", hint=f"for example {kind.example}"
+            f"{name} must be a number{suffix}, got {text!r}", hint=f"for example {kind.example}"
         )
     return float(match[1]) * (units[match[2]] if units else 1), match[2].strip()

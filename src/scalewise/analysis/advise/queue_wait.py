@@ -1,5 +1,5 @@
-"""The time that a job waits in a queue, by number of devices; it costs no device-hours. Between
-given numbers it is interpolated on log-log axes, beyond them extrapolated, with a warning.
+"""The time that a job waits in a queue, which costs no device-hours. Users give it for some numbers
+of devices. It is interpolated between them on log-log axes, and extrapolated beyond them.
 """
 
 import math
@@ -20,7 +20,7 @@ class QueueWait:
     """Seconds in the queue: equal for all numbers of devices, or given for some of them."""
 
     by_devices: Mapping[int, float]
-    """Seconds by devices, fewest first; a single entry holds for any number."""
+    """Seconds by number of devices, in ascending order; a single entry holds for any number."""
     same_for_all: bool
     """Whether the wait was given without a number of devices."""
 
@@ -57,25 +57,25 @@ class QueueWait:
         counts = list(self.by_devices)
         if devices in self.by_devices or len(counts) == 1:
             return self.by_devices.get(devices, self.by_devices[counts[0]])
-        # Beyond the largest count, extrapolate from the last two.
-        few, many = next((pair for pair in pairwise(counts) if devices < pair[1]), counts[-2:])
-        share = math.log(devices / few) / math.log(many / few)
-        first, last = self.by_devices[few], self.by_devices[many]
-        if first and last:
-            log_wait = math.log(first) + share * (math.log(last) - math.log(first))
-            # The minimum, far above MAX_SECONDS, avoids an overflow.
+        # Use the two counts around ``devices``; outside of all counts, use the nearest two.
+        lower, upper = next((pair for pair in pairwise(counts) if devices < pair[1]), counts[-2:])
+        share = math.log(devices / lower) / math.log(upper / lower)
+        low_wait, high_wait = self.by_devices[lower], self.by_devices[upper]
+        if low_wait and high_wait:
+            log_wait = math.log(low_wait) + share * (math.log(high_wait) - math.log(low_wait))
+            # A cap far above MAX_SECONDS keeps exp() from overflowing.
             wait = math.exp(min(log_wait, 2 * math.log(MAX_SECONDS)))
-        else:  # A wait of 0 has no logarithm: linear in the logarithm of devices alone.
-            wait = max(0.0, first + share * (last - first))
+        else:  # A wait of 0 has no logarithm: the wait is linear in log(devices).
+            wait = max(0.0, low_wait + share * (high_wait - low_wait))
         if wait > MAX_SECONDS:
             raise SpecError(
                 f"the wait on {devices:,} devices would be above {MAX_SECONDS:g} s if it grew as "
-                f"from {few:,} to {many:,}",
+                f"from {lower:,} to {upper:,}",
                 hint=f"give that wait too: …,{devices}=1d",
             )
         return wait
 
     def applied(self, scale: Scale) -> Scale:
-        """Return the scale with its time counted from when the job is submitted."""
+        """Return the scale with the wait added to its time."""
         time, wait = scale.require_time("a wait is added to a time"), self.seconds(scale.devices)
         return replace(scale, time=time.through(lambda seconds: seconds + wait), wait=wait)

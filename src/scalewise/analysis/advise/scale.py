@@ -9,7 +9,7 @@ from scalewise.spec import Topology
 
 @dataclass(frozen=True, kw_only=True)
 class AtTarget:
-    """What a scale needs to reach a target. Its fields are keys of the JSON output."""
+    """What a scale needs to reach a quality target. Its fields are keys of the JSON output."""
 
     batch: float
     """The global batch."""
@@ -18,11 +18,11 @@ class AtTarget:
     steps: Estimate
     """Optimizer steps to target."""
     start: float | None
-    """Seconds of the start; None where unknown."""
+    """Seconds until training begins; None where unknown."""
     hardware: Estimate
-    """Efficiency of the devices, against the baseline."""
+    """Efficiency of the devices by throughput, relative to the baseline."""
     statistical: Estimate
-    """Efficiency of the batch: the baseline's work to target over that of this batch."""
+    """Efficiency of the batch: work to target with the baseline's batch / work with this batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Interrupted:
     count: float
     """Expected number of interruptions."""
     lost: Estimate
-    """Seconds of saves, lost work and restarts, included in the time."""
+    """Seconds of saves, lost work and restarts. ``Scale.time`` includes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +46,22 @@ class Scale:
     devices: int
     nodes: int | None = None
     charged: int
-    """Devices that are paid for: more than are used, if nodes are charged as a whole."""
+    """Devices that are paid for: more than are used, if whole nodes are charged."""
     measured: bool = True
     throughput: Estimate | None = None
     time: Estimate | None = None
-    """Seconds of the complete job; for a CSV, of whatever its `time` column covers."""
+    """Seconds of the complete job; for a CSV, the value of its `time` column."""
     efficiency: Estimate | None = None
     device_hours: Estimate | None = None
     cost: Estimate | None = None
     currency: str | None = None
     """The currency of the cost; None where unknown."""
     energy: Estimate | None = None
-    """Joules of the devices that are used."""
+    """Joules of the devices that are used, without those that are only charged."""
     chance: float | None = None
     """The probability of meeting all limits of the purpose."""
     target: AtTarget | None = None
-    """With a target: its batch and work; ``time`` is then the time to target."""
+    """What the target takes, if the user gave one; ``time`` is then the time to target."""
     interrupted: Interrupted | None = None
     wait: float | None = None
     """Seconds in the queue: part of the time, but not of the device-hours."""
@@ -74,7 +74,7 @@ class Scale:
         return Topology(self.nodes, self.devices // self.nodes)
 
     def require_time(self, reason: str) -> Estimate:
-        """Return the time; refuse a scale without one, with the ``reason`` why it is needed."""
+        """Return the time. If there is none, raise an error that begins with ``reason``."""
         if self.time is None:
             raise SpecError(
                 f"{reason}, and there are only throughputs",
@@ -84,7 +84,7 @@ class Scale:
 
     @property
     def slowness(self) -> float:
-        """The time in seconds; the time of one sample, where only throughput is known."""
+        """Seconds of the job, or of one sample if only throughput is known."""
         if self.time:
             return self.time.value
         assert self.throughput is not None  # Every scale has a time or a throughput.

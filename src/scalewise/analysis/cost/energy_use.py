@@ -25,36 +25,36 @@ MAX_WATTS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The power model of a curve, by watts that were given, from the catalog, or measured."""
+    """The power model of a curve. Its watts were given, listed in the catalog, or measured."""
 
     once: float
     """Joules of the computation itself."""
     watts: float
     """Watts that each device draws in addition."""
     spread: float = 0.0
-    """Error of the model, as a logarithm: half the range of the measured watts."""
+    """Error of the model: half the logarithm of the highest measured watts / the lowest."""
     device: Device | None = None
-    """The catalog's device whose maximum power ``watts`` is; energies are then upper bounds."""
+    """The device in the catalog whose maximum power is ``watts``: energies are upper bounds."""
     measured: tuple[tuple[int, float], ...] = ()
     """Measured numbers of devices, and the mean watts per device on each."""
 
     def energy(self, device_seconds: Estimate) -> Estimate:
-        """Return joules; the interval combines that of the time and the error of the model."""
+        """Return joules; the interval combines the error of the time and that of the model."""
         joules = device_seconds.through(lambda seconds: self.once + self.watts * seconds)
         return widened(joules, self.spread)
 
 
 def widened(estimate: Estimate, spread: float) -> Estimate:
-    """Return an estimate whose interval also covers an error of ``spread``, a logarithm."""
-    # Dividing by 1 combines the two errors as independent ones.
+    """Return an estimate whose interval also covers a relative error of exp(± ``spread``)."""
+    # Dividing by 1, known with this error, combines the two errors as independent ones.
     return estimate / Estimate(1.0, math.exp(-spread), math.exp(spread), estimate.count)
 
 
 def power_of(
     curve: ScalingCurve, device_watts: float | None = None, device: str | None = None
 ) -> Power | None:
-    """Return the power model of a curve; None where unknown. A curve without measured energy needs
-    ``device_watts``, or ``device``, a name in the catalog.
+    """Return the power model of a curve; None where unknown. If no energy was measured, the user
+    gives ``device_watts``, or ``device``, a name in the catalog.
     """
     measured = [point for point in curve.points if point.energy and point.time]
     if device_watts is not None and device is not None:
@@ -72,9 +72,9 @@ def power_of(
         check_positive("watts", device_watts, example=700, maximum=MAX_WATTS)
         return Power(0.0, float(device_watts))
     if device is not None:
-        listed = device_for_power(device)
-        assert listed.power is not None  # device_for_power() refuses devices of unknown power.
-        return Power(0.0, listed.power, device=listed)
+        catalog_device = device_for_power(device)
+        assert catalog_device.power is not None  # device_for_power() refuses others.
+        return Power(0.0, catalog_device.power, device=catalog_device)
     return _fit_power(measured) if measured else None
 
 
@@ -85,17 +85,17 @@ def _fit_power(measured: Sequence[Point]) -> Power:
         for point in measured
         if point.energy and point.time
     ]
-    mean_watts = [joules / seconds for joules, seconds in rows]
-    # Unknown samples count as equal work, as in every table of times.
+    mean_watts = [joules / device_seconds for joules, device_seconds in rows]
+    # Points with unknown samples count as equal work, as in every table of times.
     samples = [point.samples for point in measured if point.samples is not None]
-    unknown = len(samples) < len(measured)
-    equal_work = unknown or max(samples) - min(samples) <= SAME_WORK_TOLERANCE * min(samples)
-    if len(rows) == 1 or not equal_work:  # ``once`` cannot be fitted.
+    any_unknown = len(samples) < len(measured)
+    equal_work = any_unknown or max(samples) - min(samples) <= SAME_WORK_TOLERANCE * min(samples)
+    if len(rows) == 1 or not equal_work:  # ``once`` cannot be fitted: use the last point's watts.
         once, device_watts = 0.0, mean_watts[-1]
     else:
-        joules, seconds = np.array(rows).T
-        relative = np.stack([1 / joules, seconds / joules], axis=1)
-        (once, device_watts), _ = nnls(relative, np.ones(len(rows)))
+        joules, device_seconds = np.array(rows).T
+        relative_terms = np.stack([1 / joules, device_seconds / joules], axis=1)
+        (once, device_watts), _ = nnls(relative_terms, np.ones(len(rows)))
     return Power(
         float(once),
         float(device_watts),

@@ -14,7 +14,7 @@ MAX_PRICE = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The price of one device-hour. A plain number has no currency, name or source."""
+    """The price of one device-hour. If given as a number, it has no currency, name or source."""
 
     per_device_hour: float
     currency: str | None = None
@@ -26,7 +26,7 @@ class Rate:
 
 
 def price_of(price: "str | float | Rate") -> Rate:
-    """Return a rate from a number or ``[provider:]instance[:spot]``, if that names one price only.
+    """Return the rate of a number, or of ``[provider:]instance[:spot]`` in the price list.
 
     >>> price_of(2.5).per_device_hour
     2.5
@@ -46,38 +46,38 @@ def price_of(price: "str | float | Rate") -> Rate:
         return Rate(float(number))
     assert isinstance(price, str)  # Other types were numbers, or refused by check_positive().
     text = price.strip()
-    spot = text.lower().endswith(SPOT_SUFFIX)
-    listed = _find_price(text[: -len(SPOT_SUFFIX)] if spot else text)
-    instance_hour = listed.spot if spot else listed.hour
-    if instance_hour is None:
+    is_spot = text.lower().endswith(SPOT_SUFFIX)
+    entry = _find_price(text[: -len(SPOT_SUFFIX)] if is_spot else text)
+    instance_price = entry.spot if is_spot else entry.hour
+    if instance_price is None:
         raise SpecError(
-            f"no spot price of {listed.name} is known",
-            hint=f"{parameter('price', listed.name)} is its on-demand price; "
+            f"no spot price of {entry.name} is known",
+            hint=f"{parameter('price', entry.name)} is its on-demand price; "
             "docs/guides/catalog.md shows how to add your own",
         )
     return Rate(
-        per_device_hour=instance_hour / listed.devices,
-        currency=listed.currency,
-        name=listed.name + (SPOT_SUFFIX if spot else ""),
-        source=listed.source,
-        date=listed.date,
-        devices=listed.devices,
+        per_device_hour=instance_price / entry.devices,
+        currency=entry.currency,
+        name=entry.name + (SPOT_SUFFIX if is_spot else ""),
+        source=entry.source,
+        date=entry.date,
+        devices=entry.devices,
     )
 
 
 def _find_price(text: str) -> Price:
-    """Return the only price with this name; an instance alone matches those of all providers."""
-    listed = prices()
+    """Return the price with this name, or of this instance if only one provider has it."""
+    catalog = prices()
     lower = text.lower()
     matches = [
-        price for name, price in listed.items() if lower in (name.lower(), price.instance.lower())
+        price for name, price in catalog.items() if lower in (name.lower(), price.instance.lower())
     ]
     if len(matches) == 1:
         return matches[0]
     if matches:
         names = ", ".join(price.name for price in matches)
         raise SpecError(f"{text!r} is the name of several prices: {names}", hint="name one of them")
-    names_and_instances = [*listed, *(price.instance for price in listed.values())]
+    names_and_instances = [*catalog, *(price.instance for price in catalog.values())]
     raise SpecError(
         f"price must be a number above 0, or a name of the price list, got {text!r}",
         hint=suggest_name(text, names_and_instances)

@@ -1,4 +1,4 @@
-"""The device-hours of a study: of finished runs as recorded, of missing runs as expected."""
+"""The device-hours of a study: recorded for finished runs, expected for missing runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +12,7 @@ from scalewise.spec import RunSpec, StudySpec
 
 Basis = Literal["bought", "measured", "predicted", "limited", "unknown"]
 """Source of a run's device-hours. bought: its own record; measured: finished runs of the same
-configuration; predicted: smaller scales of its curve; limited: its time limit, an upper bound.
+configuration; predicted: smaller scales; limited: its time limit, an upper bound; unknown: none.
 """
 
 
@@ -22,10 +22,10 @@ class Item:
 
     run: RunSpec
     devices: int
-    """Devices that are charged: more than the run uses, where runs share an allocation."""
+    """Devices that are charged: more than the run uses, if its allocation is larger."""
     basis: Basis
     hours: Estimate | None = None
-    """Device-hours: bought, or else expected."""
+    """Device-hours that a finished run used, or that a missing run is expected to use."""
     max_hours: float | None = None
     """Upper bound in device-hours; None where unknown."""
 
@@ -37,7 +37,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Every run of a study, and its cost so far."""
+    """Every run of a study with its cost, and the device-hours of the study so far."""
 
     items: tuple[Item, ...]
     bought: float
@@ -77,7 +77,7 @@ def bill_items(
     max_hours: Callable[[RunSpec], float | None],
     billed_devices: Callable[[RunSpec], int],
 ) -> list[Item]:
-    """Return the item of each run. ``bought`` has the device-hours of finished runs, by run id;
+    """Return the cost of each run. ``bought`` has the device-hours of finished runs, by run id;
     ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit.
     """
     missing = [run for run in runs if run.id not in bought]
@@ -87,18 +87,18 @@ def bill_items(
     items = []
     for run in runs:
         if run.id in bought:
-            paid = Estimate(bought[run.id])
-            items.append(Item(run=run, devices=run.topology.world, basis="bought", hours=paid))
+            recorded = Estimate(bought[run.id])
+            items.append(Item(run=run, devices=run.topology.world, basis="bought", hours=recorded))
             continue
-        limit, devices, hours = max_hours(run), billed_devices(run), None
+        upper, devices, hours = max_hours(run), billed_devices(run), None
         if expected := expected_seconds.get(run.id):
             basis, seconds = expected
             hours = seconds * (devices / 3600)
-            high = hours.high or hours.value
-            limit = high if limit is None else min(high, limit)
+            high = hours.high or hours.value  # An upper bound, too.
+            upper = high if upper is None else min(high, upper)
         else:
-            basis = "unknown" if limit is None else "limited"
-        items.append(Item(run=run, devices=devices, basis=basis, hours=hours, max_hours=limit))
+            basis = "unknown" if upper is None else "limited"
+        items.append(Item(run=run, devices=devices, basis=basis, hours=hours, max_hours=upper))
     return items
 
 
@@ -108,19 +108,19 @@ def _expected_seconds(
     """Return the seconds of the missing runs of a curve and their basis, by run id."""
     # repr() distinguishes values that compare equal, such as 1 and True.
     on_curve = [run for run in missing if repr(study.where(run)) == repr(curve.where)]
-    measured = {(point.devices, point.nodes): point.time for point in curve.points if point.time}
+    timed = {(point.devices, point.nodes): point.time for point in curve.points if point.time}
     largest = max(point.devices for point in curve.points)
-    beyond = {run.topology.world for run in on_curve if run.topology.world > largest}
-    predicted: dict[int, Estimate] = {}
-    if beyond:
-        with suppress(NotEnoughData, SpecError):
-            points = predict(curve, beyond).points
-            predicted = {point.devices: point.time for point in points if point.time}
+    larger_counts = {run.topology.world for run in on_curve if run.topology.world > largest}
+    predicted_times: dict[int, Estimate] = {}
+    if larger_counts:
+        with suppress(NotEnoughData, SpecError):  # Such runs have no expectation.
+            points = predict(curve, larger_counts).points
+            predicted_times = {point.devices: point.time for point in points if point.time}
     expected: dict[str, tuple[Basis, Estimate]] = {}
     for run in on_curve:
         world = run.topology.world
-        if seconds := measured.get((world, run.topology.nodes)):
+        if seconds := timed.get((world, run.topology.nodes)):
             expected[run.id] = "measured", seconds
-        elif seconds := predicted.get(world):
+        elif seconds := predicted_times.get(world):
             expected[run.id] = "predicted", seconds
     return expected

@@ -1,4 +1,4 @@
-"""Sentences that describe an advice: the chosen scale (number of devices), why, and what else."""
+"""Sentences that describe an advice: which scale (number of devices), why, and alternatives."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,13 +31,13 @@ GOAL_TEXT = {
     "balanced": ("has", "have", "the least device-hours × time (energy is unknown)"),
     "balanced by energy": ("has", "have", "the least energy × time"),
 }
-"""By objective: verb for one device, verb for several, and what the chosen scale is or has."""
+"""By objective: verb for one device, verb for several, and what distinguishes the chosen scale."""
 CAUSE_TEXT = {
     "fixed": "fixed costs, which devices do not shorten (launch, data, build, compile)",
     "growing": "what grows with devices (a start that takes longer, or an exchange in every step: "
     "times alone do not separate the two)",
 }
-"""By kind of cause, if it is a term of the law that was fitted to the times."""
+"""By kind of cause, for causes that are a term of the law fitted to the times."""
 
 
 def advice_sentences(advice: Advice) -> tuple[str, ...]:
@@ -69,11 +69,11 @@ def advice_warnings(advice: Advice) -> tuple[str, ...]:
         *returns_warnings(advice.returns),
         *condition_warnings(advice.conditions),
     ]
-    unfinished = {*advice.conditions.counts} - {scale.devices for scale in advice.scales}
-    if unfinished and advice.conditions.interruptions:
+    unfinished_counts = {*advice.conditions.counts} - {scale.devices for scale in advice.scales}
+    if unfinished_counts and advice.conditions.interruptions:
         warnings.append(
-            f"from {format_count(min(unfinished))} on a job is interrupted too often to finish: "
-            f"it would take more than {MAX_SLOWDOWN:g} times as long"
+            f"from {format_count(min(unfinished_counts))} on a job is interrupted too often to "
+            f"finish: it would take more than {MAX_SLOWDOWN:g} times as long"
         )
     rate, closest = advice.rate, advice.closest
     if rate and rate.devices and closest.charged % rate.devices:
@@ -103,7 +103,7 @@ def reason(advice: Advice) -> str:
 
 
 def stop_sentence(advice: Advice) -> str:
-    """Say why a study stops: what the next scale would take, and which scale is best instead."""
+    """Say why a study stops: what the next scale would take, and which scale is advised instead."""
     largest = max(point.devices for point in advice.curve.points)
     following = next(scale for scale in advice.scales if scale.devices > largest)
     before = next(scale for scale in advice.scales if scale.devices == largest)
@@ -114,7 +114,7 @@ def stop_sentence(advice: Advice) -> str:
     else:
         assert following.throughput is not None  # Every scale has a time or a throughput.
         rate = f"{format_estimate(following.throughput)} {advice.curve.unit} per second"
-        expected = f"do {rate}, in {time} time for {hours} device-hours of the same work"
+        expected = f"do {rate}: the same work takes {time} time and {hours} device-hours"
     if following.efficiency:
         expected += f", at an efficiency of {format_percent(following.efficiency.value)}"
     return (
@@ -135,11 +135,11 @@ def _with_basis(scale: Scale) -> str:
 
 
 def _neighbour_sentence(label: str, other: Scale, advice: Advice) -> str:
-    """Say what the next smaller or larger scale takes, compared with the chosen one."""
-    chosen = advice.closest
+    """Say what the next smaller or larger scale takes, compared with the advised scale."""
+    advised = advice.closest
     time, hours = (
         f"{'+' if ratio >= 1 else '−'}{format_percent(abs(ratio - 1), 0)}"
-        for ratio in (other.slowness / chosen.slowness, other.device_time / chosen.device_time)
+        for ratio in (other.slowness / advised.slowness, other.device_time / advised.device_time)
     )
     numbers = _quantities(other, lambda estimate: format_number(estimate.value))
     return (
@@ -186,7 +186,7 @@ def _quantities(scale: Scale, to_text: Callable[[Estimate], str]) -> str:
 
 
 def _time_text(scale: Scale, time: Estimate, to_text: Callable[[Estimate], str]) -> str:
-    """Return the time; in brackets its hours if long, and its parts in queue and interruptions."""
+    """Return the time, and in brackets its hours if long and what queue and interruptions take."""
     lost = scale.interrupted.lost.value if scale.interrupted else 0.0
     details = [
         format_duration(time.value) if time.value >= LONG_SECONDS else "",
@@ -202,7 +202,7 @@ def _time_text(scale: Scale, time: Estimate, to_text: Callable[[Estimate], str])
 
 
 def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -> list[str]:
-    """Say where returns diminish; ``curve`` is None if conditions made it another job."""
+    """Say where returns diminish. ``curve`` is None if conditions changed the measured times."""
     sentences = []
     if returns.diminish and returns.before and returns.gain is not None:
         gain = returns.gain
@@ -226,7 +226,7 @@ def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -
 
 
 def _enough_sentence(enough: int, saved: Sequence[tuple[int, float]]) -> str:
-    """Say how little time is ``saved``: pairs of a number of devices and its share of the time."""
+    """Say how little time is ``saved``: for each number of devices, the share of the time."""
     (first_devices, first_share), highest = saved[0], max(share for _, share in saved)
     if highest <= 0:
         return f"Going beyond {format_count(enough)} saves no time."
@@ -243,7 +243,7 @@ def cause_sentence(cause: Cause) -> str:
     if cause.kind == "steps":
         return "Time is lost in the steps themselves; `scalewise explain FOLDER` shows the causes."
     if cause.kind == "spans":
-        spans = [f"{name} {format_number(span)} s" for name, span in cause.spans[:3] if span > 0]
+        spans = [f"{name} {format_number(time)} s" for name, time in cause.spans[:3] if time > 0]
         return (
             f"Of the {format_number(cause.total)} s on {format_count(cause.devices)} "
             f"{format_percent(cause.seconds / cause.total, 0)} is not training: "
@@ -257,7 +257,7 @@ def cause_sentence(cause: Cause) -> str:
 
 
 def returns_warnings(returns: DiminishingReturns) -> tuple[str, ...]:
-    """Warn of predicted times below the fixed term of the law that was fitted to the times."""
+    """Warn if predicted times are below the fixed term of the law fitted to measured times."""
     below = returns.below_fixed
     if below is None:
         return ()
@@ -293,6 +293,7 @@ def _packing_sentence(packing: Packing, devices: int) -> str:
 def _placement_time(way: Placement) -> str:
     seconds = f"{format_number(way.time.value)} s"
     duration = format_duration(way.time.value)
+    # A short duration is in seconds, too.
     return seconds if duration.endswith(" s") else f"{seconds} ({duration})"
 
 
@@ -308,9 +309,9 @@ def power_sentence(power: Power) -> str:
     if not power.measured:
         return f"Energy is device-hours × {watts} W, as given."
     (first, first_watts), (last, last_watts) = power.measured[0], power.measured[-1]
-    ends = f"{format_number(first_watts)} W per device on {first:,}"
+    watts_text = f"{format_number(first_watts)} W per device on {first:,}"
     if first != last:
-        ends += f", {format_number(last_watts)} W on {last:,}"
-    work = f"{format_energy(Estimate(power.once))} + " if power.once else ""
+        watts_text += f", {format_number(last_watts)} W on {last:,}"
+    work_term = f"{format_energy(Estimate(power.once))} + " if power.once else ""
     count = format_count(len(power.measured), "measured scale")
-    return f"Energy follows E = {work}{watts} W × device-hours, from {count} ({ends})."
+    return f"Energy follows E = {work_term}{watts} W × device-hours, from {count} ({watts_text})."

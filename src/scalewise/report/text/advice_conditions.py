@@ -27,7 +27,7 @@ ALTERNATIVES = (
 
 
 def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[str]:
-    """Say what the conditions mean for the scale ``closest``, normally the chosen one."""
+    """Say what the conditions mean for ``closest``: the chosen or, without one, the best scale."""
     sentences = []
     if conditions.target:
         sentences += _target_sentences(conditions.target, closest)
@@ -36,10 +36,10 @@ def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[
     if conditions.wait and not conditions.wait.same_for_all:
         waits = conditions.wait.by_devices
         inside = range(min(waits), max(waits))
-        if between := [n for n in conditions.counts if n in inside and n not in waits]:
+        if interpolated := [n for n in conditions.counts if n in inside and n not in waits]:
             sentences.append(
-                f"The wait on {_list_counts(between)} devices is interpolated between those given "
-                f"for {_list_counts(waits)}."
+                f"The wait on {_list_counts(interpolated)} devices is interpolated between those "
+                f"given for {_list_counts(waits)}."
             )
     return sentences
 
@@ -49,11 +49,11 @@ def condition_warnings(conditions: ResolvedConditions) -> list[str]:
     target, wait = conditions.target, conditions.wait
     warnings = []
     if target:
-        for missed in target.missed:
-            where = join_with_and([*map(str, missed.worlds[:-1]), format_count(missed.worlds[-1])])
+        for entry in target.missed:
+            where = join_with_and([*map(str, entry.worlds[:-1]), format_count(entry.worlds[-1])])
             warnings.append(
-                f"{missed.missed} of {missed.runs} runs on {where} (global batch "
-                f"{missed.batch:,}) never reached {target.target}: the work at that batch is "
+                f"{entry.missed} of {entry.runs} runs on {where} (global batch "
+                f"{entry.batch:,}) never reached {target.target}: the work at that batch is "
                 "unknown"
             )
         if not target.job.starts:
@@ -84,12 +84,13 @@ def _list_counts(counts: Iterable[int]) -> str:
 
 
 def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
-    """Say what the target takes, and what more devices gain."""
+    """Say how much work the target takes, and what more devices gain."""
     law, critical = to_target.law, to_target.critical
     points = [
         f"{format_number(work)} samples at a global batch of {format_number(batch)}"
         for batch, work, _ in to_target.points
     ]
+    # The work of a single point may be stated by the user; that of several was measured.
     verb = "takes" if len(points) == 1 else "took"
     work = f"The target {to_target.target} {verb} {', '.join(points)}"
     if law is None:
@@ -104,7 +105,7 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
         source = "as given"
     batch = to_target.batches[closest.devices]
     sentences = [f"{work}; {law}, with the critical batch {source}.", batch_verdict(law, batch)]
-    # Past the critical batch the verdict itself says what to do instead.
+    # Beyond the critical batch, batch_verdict() already says what to do instead.
     if batch <= law.critical.value:
         per_device = to_target.batches[to_target.base] / to_target.base
         sentences.append(batch_limit(law, round(per_device) if to_target.weak else None))
@@ -113,21 +114,21 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
 
 def batch_limit(law: WorkToTarget, per_device: int | None = None) -> str:
     """Say from which global batch on more devices do not pay, and what to do instead."""
-    where = _rounded(law.enough)
+    batch_text = _rounded(law.enough)
     if per_device:
         devices = math.ceil(law.enough.value / per_device)
-        where += f" ({format_number(devices)} devices with {format_number(per_device)} each)"
+        batch_text += f" ({format_number(devices)} devices with {format_number(per_device)} each)"
     low, high = law.critical.low, law.critical.high
-    vague = (
+    vague_hint = (
         f" The critical batch is known to a factor of {high / low:.0f} only: measure a batch of "
         f"{format_number(4 * law.largest)} too."
         if low and high and high >= VAGUE_FACTOR * low
         else ""
     )
     return (
-        f"From a global batch of {where} on, twice the devices save less than "
+        f"From a global batch of {batch_text} on, twice the devices save less than "
         f"{format_percent(MIN_SAVED_SHARE, 0)} of the steps: the critical batch is "
-        f"{_rounded(law.critical)}{_fewest_steps(law)}; {ALTERNATIVES}.{vague}"
+        f"{_rounded(law.critical)}{_fewest_steps(law)}; {ALTERNATIVES}.{vague_hint}"
     )
 
 
@@ -161,30 +162,30 @@ def _rounded(estimate: Estimate) -> str:
 
 def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple[str, ...]:
     """Say how often to save, by which formula, and how much time is lost nevertheless."""
-    at_scale, every = scale.interrupted, interruptions.every
-    if at_scale is None:
+    interrupted, every = scale.interrupted, interruptions.every
+    if interrupted is None:
         return ()
-    save, mean = interruptions.save, at_scale.mean
+    save, mean = interruptions.save, interrupted.mean
     restart = interruptions.restarts[scale.devices]
     first_order = (
         f"√(2 × {format_number(save)} × {format_number(mean)}) = "
         f"{format_number(young_interval(save, mean))} s"
     )
     advised = (
-        f"save every {format_number(at_scale.interval)} s, by Daly's correction of Young's "
+        f"save every {format_number(interrupted.interval)} s, by Daly's correction of Young's "
         f"{first_order}"
-        if at_scale.interval
+        if interrupted.interval
         else f"the job is too short for a save to pay; a long job would save every {first_order}"
     )
     measured = ["the save"] if interruptions.save_measured else []
     measured += ["the restart"] if interruptions.restart_measured else []
     source = f" ({join_with_and(measured)} as measured)" if measured else ""
-    per_hour = at_scale.lost.value / scale.busy_time * 3600
+    lost_per_hour = interrupted.lost.value / scale.busy_time * 3600
     return (
         f"With an interruption of each {every.per} every {format_duration(every.seconds)}, a job "
         f"on {format_count(scale.devices)} has one every {format_number(mean)} s; a save takes "
         f"{format_number(save)} s and a restart {format_number(restart)} s{source}: {advised}.",
-        f"Expect {format_number(at_scale.count)} interruptions, and "
-        f"{format_number(at_scale.lost.value)} s of saves, lost work and restarts: "
-        f"{format_number(per_hour)} s of every hour.",
+        f"Expect {format_number(interrupted.count)} interruptions, and "
+        f"{format_number(interrupted.lost.value)} s of saves, lost work and restarts: "
+        f"{format_number(lost_per_hour)} s of every hour.",
     )

@@ -12,11 +12,11 @@ START_ASSUMED = (
     ", if all time that more devices do not shorten is the start: times alone do not separate it "
     "from overhead in every step"
 )
-"""A condition on the factor for the data, where only times were measured."""
+"""Follows the factor for the data if only times were measured."""
 
 
 def break_even_sentences(worth: BreakEven) -> tuple[str, ...]:
-    """Say whether devices are worthwhile, and if not, which data, batch or model would be."""
+    """Say whether devices are worthwhile, and if not, which data, batch or model makes them so."""
     if worth.efficiency >= worth.floor:
         return (_efficiency_sentence(worth, "worthwhile as it is"),)
     return (
@@ -35,7 +35,7 @@ def _efficiency_sentence(worth: BreakEven, verdict: str) -> str:
             f"throughput, {verdict}; its start is not known."
         )
     return (
-        f"On {format_count(worth.devices)} this job has, by the law of its complete time, an "
+        f"On {format_count(worth.devices)} this job has, by its fitted start and training, an "
         f"efficiency of {efficiency}, {verdict}: {worth.base_devices} × "
         f"({_sum_of_parts(worth.base_start, worth.base_training)}) / "
         f"({worth.devices} × ({_sum_of_parts(worth.start, worth.training)})), start + training in "
@@ -52,7 +52,7 @@ def _more_data_sentence(worth: BreakEven) -> str:
             "more data cannot raise it."
         )
     return (
-        f"With {format_rounded(data)} times the data or the epochs it would be "
+        f"With {format_rounded(data)} times the data or the epochs, efficiency would be "
         f"{format_percent(worth.floor, 0)}: {_sum_of_parts(worth.start, data * worth.training)} s "
         f"on {worth.devices:,} against "
         f"{_sum_of_parts(worth.base_start, data * worth.base_training)} s on "
@@ -68,18 +68,18 @@ def _larger_batch_sentence(worth: BreakEven) -> str:
             "steps."
         )
     if worth.overhead <= 0:
-        return "A larger batch does not help: the steps have no overhead that it would hide."
+        return "A larger batch does not help: the steps have no overhead that could be hidden."
     condition = (
         f"if the {format_percent(worth.overhead)} of the training that is overhead of each step "
         "stays as it is, memory holds the batch and the critical batch is not exceeded"
     )
     if worth.batch is not None:
         return (
-            f"With {format_rounded(worth.batch)} times the batch on each device it would be "
+            f"With {format_rounded(worth.batch)} times the batch on each device, efficiency would be "
             f"{floor}, {condition}."
         )
     best = format_percent(worth.best_batch_efficiency)
-    too_low = f"No batch is large enough alone: it would stay below {best}, because the "
+    too_low = f"No batch is large enough alone: efficiency would stay below {best}, because the "
     if worth.batch_of_steps is None:
         return f"{too_low}computation itself is slower on more devices."
     if worth.training_efficiency >= worth.floor:

@@ -65,7 +65,7 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     "work differs": _work_differs,
     "accuracy differs": "validation accuracy {accuracy:.1%} differs from the baseline's "
     "{baseline:.1%} by more than its spread ({spread:.1%})",
-    "other device": "{device} is compared with {baseline}: acceleration, not efficiency",
+    "other device": "{device} is compared with {baseline}: this is acceleration, not efficiency",
     "runs differ": _make_difference_text("runs of this curve"),
     "baseline missing": "the run on {missing} is missing: compared with {used} devices",
     "curves differ": _make_difference_text("these curves"),
@@ -84,4 +84,4 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
         "off by as much"
     ),
 }
-"""By kind of doubt: a format string, or a function, of its figures."""
+"""By kind of doubt: a format string, or a function that is called with the figures of the doubt."""

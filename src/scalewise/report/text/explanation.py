@@ -23,6 +23,7 @@ CAUSE_TEXT = {
     "transfer": "moving gradients",
     "orchestration": "other work in the loop, outside computation, input and communication",
 }
+"""By cause of lost time: what the time is spent on."""
 COLLECTIVE_VERBS = {
     "all-reduce": "all-reduced",
     "all-gather": "all-gathered",
@@ -50,10 +51,10 @@ def point_sentence(point: Breakdown) -> str:
         cause = _traits_of_dominant_split(point.facts.spec).transfer or cause
     elif _includes_transfer(point):
         cause = "computation and communication, which were not measured separately"
-    seconds, added = point.seconds[point.cause] or 0.0, point.step - point.ideal
-    if added <= 0:  # Another cause gained as much as this one lost.
+    seconds, lost = point.seconds[point.cause] or 0.0, point.step - point.ideal
+    if lost <= 0:  # Another cause gained as much as this one lost.
         return f"{takes}, {format_seconds(seconds)} of it {cause}{_baseline_clause(point)}."
-    part = "most" if seconds > added / 2 else "the largest part"
+    part = "most" if seconds > lost / 2 else "the largest part"
     return (
         f"{takes}, and computation alone would take {ideal}: "
         f"{part} of the rest ({format_seconds(seconds)}) is {cause}{_baseline_clause(point)}."
@@ -61,7 +62,7 @@ def point_sentence(point: Breakdown) -> str:
 
 
 def _traits_of_dominant_split(spec: RunSpec) -> StrategyTraits:
-    """Return the traits of the split that steps wait for: pipeline, tensor, or the strategy's."""
+    """Return the traits of the split that steps wait for: pipeline, tensor, else the strategy."""
     if spec.degrees.pipeline > 1:
         return traits_of(spec.framework, "pipeline")
     return traits_of(spec.framework, "tensor") if spec.degrees.tensor > 1 else spec.traits
@@ -85,7 +86,7 @@ def _baseline_clause(point: Breakdown) -> str:
 
 
 def point_action(point: Breakdown) -> str | None:
-    """Return what to try against the largest cause of lost time; None if there is none."""
+    """Return what to try against the largest cause of lost time; None if none costs much."""
     facts = point.facts
     if point.ideal is None:
         return "Use a strategy that records its phases; a fused step has none."
@@ -110,7 +111,8 @@ def point_action(point: Breakdown) -> str | None:
             "Look for work between the phases: logging, reading the loss of every step, "
             "saving; do it less often, or take a larger batch per device."
         )
-    if facts.batch < 0.9 * facts.baseline_batch:  # Here the cause is computation.
+    # Now the cause is computation: it is slower because of small batches, or of a shared host.
+    if facts.batch < 0.9 * facts.baseline_batch:
         return (
             f"A device gets {facts.batch:.3g} samples per step, and {facts.baseline_batch:.3g} "
             "on the baseline: try a larger global batch, because small batches use a device poorly."
@@ -163,21 +165,21 @@ def _balance_action(point: Breakdown) -> str:
 
 
 def exchange_sentence(point: Breakdown) -> str | None:
-    """Return what a step exchanges on a number of devices; None if that is unknown."""
-    exposed = None if point.exposed is None else point.exposed / point.step
-    return communication_sentence(point.facts.spec, point.traffic, exposed)
+    """Return what a step on this number of devices exchanges; None if that is unknown."""
+    exposed_share = None if point.exposed is None else point.exposed / point.step
+    return communication_sentence(point.facts.spec, point.traffic, exposed_share)
 
 
 def communication_sentence(
     spec: RunSpec, payload_bytes: Mapping[str, int] | None, exposed: float | None
 ) -> str | None:
-    """Return what a step exchanges, and the share of the step that waits; None if unknown."""
+    """Return what a step exchanges and the share of it that waits, ``exposed``; None if unknown."""
     if not payload_bytes:
         return None
     splits = {"tensor": spec.degrees.tensor, "pipeline": spec.degrees.pipeline}
-    # The strategy's own split is in its name.
+    # The strategy's own split is not repeated: its name says it.
     used = [f"{name} {n}" for name, n in splits.items() if n > 1 and name != spec.traits.degree]
-    moved = [f"{_size(count)} {COLLECTIVE_VERBS[kind]}" for kind, count in payload_bytes.items()]
+    moved = [f"{_bytes(size)} {COLLECTIVE_VERBS[kind]}" for kind, size in payload_bytes.items()]
     parts = [f"{' x '.join([spec.strategy, *used])}: {join_with_and(moved)} per step and device"]
     if exposed is not None:
         parts.append(f"{100 * exposed:.0f} % of the step waits for communication")
@@ -190,7 +192,7 @@ def communication_sentence(
     return "; ".join(parts)
 
 
-def _size(count: int) -> str:
+def _bytes(count: int) -> str:
     """Return a number of bytes in binary units, such as ``1.5 MiB``."""
     for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
@@ -199,15 +201,15 @@ def _size(count: int) -> str:
 
 
 def mfu_sentence(point: Point) -> str | None:
-    """Return a sentence with a device's operations per second and MFU, or why it is unknown."""
-    unknown = warning_text(point.mfu_unknown) if point.mfu_unknown else None
+    """Return a device's operations per second and its MFU, or why the MFU is unknown."""
+    reason = warning_text(point.mfu_unknown) if point.mfu_unknown else None
     if point.flops_per_second is None:
-        return unknown
+        return reason
     rate = _flops_text(point.flops_per_second.value)
     subject = "a device" if point.devices == 1 else f"each of {point.devices:,} devices"
     reached = f"{subject} does {rate} of the model's own operations"
     if point.mfu is None or point.peak is None:
-        return f"{reached}; MFU is not known: {unknown}"
+        return f"{reached}; MFU is not known: {reason}"
     share = f"{100 * point.mfu.value:.1f} % of its {_flops_text(point.peak)}"
     return f"{reached}, {share} (MFU; {point.peak_source})"
 
@@ -228,7 +230,7 @@ def boundary_sentence(boundary: Boundary) -> str:
     (inside, beyond), (before, after) = boundary.devices, boundary.efficiency
     change = (
         f"leaving the node ({inside} to {beyond} devices, on {boundary.nodes} nodes) "
-        f"takes efficiency from {100 * before:.1f} % to {100 * after:.1f} %"
+        f"changes efficiency from {100 * before:.1f} % to {100 * after:.1f} %"
     )
     if before - after < MIN_EFFICIENCY_LOSS:
         return f"{change}: the network between the nodes costs little so far"

@@ -44,9 +44,9 @@ def curve_lines(curve: ScalingCurve) -> list[str]:
 
 
 def _metric_lines(points: Sequence[Point]) -> list[str]:
-    """Return what energy covers, and what MFU is a share of, or why it is unknown."""
+    """Return what energy covers, and which peak MFU is a share of, or why MFU is unknown."""
     covered = dict.fromkeys(point.energy_covers for point in points if point.energy)
-    lines = [COVERAGE_TEXT[parts] for parts in covered if parts]
+    lines = [COVERAGE_TEXT[coverage] for coverage in covered if coverage]
     peaks = dict.fromkeys((p.peak, p.peak_source) for p in points if p.peak)
     lines += [
         f"MFU is a share of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks
@@ -61,22 +61,22 @@ def has_efficiency(curves: Sequence[ScalingCurve]) -> bool:
     return any(point.efficiency for curve in curves for point in curve.points)
 
 
-def not_correct(curve: ScalingCurve) -> list[str]:
+def correctness_alerts(curve: ScalingCurve) -> list[str]:
     """Return lines to print before a result if the training of its runs was not correct."""
     lines = [f"not correct: {sentence}" for sentence in curve.not_correct]
     return [*lines, "  hint: fix this first; `scalewise explain` shows how"] if lines else []
 
 
 def acceleration_lines(curves: Sequence[ScalingCurve]) -> list[str]:
-    """Return how much faster one kind of device is than another, and the threads of a CPU."""
-    faster = [point for curve in curves for point in curve.points if point.acceleration]
+    """Return how much faster one kind of device is than another, and a baseline CPU's threads."""
+    compared = [point for curve in curves for point in curve.points if point.acceleration]
     lines = [
         f"acceleration {format_rounded(point.acceleration.value)} x: {point.device_label} against "
         f"{point.accelerated_from}, by throughput"
-        for point in faster
+        for point in compared
         if point.acceleration
     ]
-    baselines = {point.accelerated_from for point in faster}
+    baselines = {point.accelerated_from for point in compared}
     threads = {
         curve.conditions.get("threads")
         for curve in curves

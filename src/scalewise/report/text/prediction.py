@@ -41,7 +41,7 @@ def prediction_warnings(prediction: Prediction) -> tuple[str, ...]:
 
 
 def describe_reach(point: PredictedPoint) -> str:
-    """Return how far beyond the measurements a point is, and what they cannot show."""
+    """Return how far beyond the measurements a point is, and what these cannot show about it."""
     if point.measured:
         return "measured"
     text = f"{point.reach:.3g} × the largest measurement"
@@ -59,19 +59,19 @@ def next_measurement(measurement: NextMeasurement) -> str:
     )
 
 
-def _outlier_warning(row: Outlier, unit: str) -> str:
+def _outlier_warning(outlier: Outlier, unit: str) -> str:
     """Return which measurement does not fit the others, and what they predict there."""
-    row_unit = "s" if row.metric == "time" else f"{unit}/s"
+    row_unit = "s" if outlier.metric == "time" else f"{unit}/s"
     return (
-        f"{format_count(row.devices)}: {format_number(row.measured)} {row_unit} is not explained "
-        f"by the other rows: {row.law or 'they'} predict{'s' if row.law else ''} "
-        f"{format_number(row.expected)} {row_unit}"
+        f"{format_count(outlier.devices)}: {format_number(outlier.measured)} {row_unit} is not "
+        f"explained by the other rows: {outlier.law or 'they'} predict{'s' if outlier.law else ''} "
+        f"{format_number(outlier.expected)} {row_unit}"
     )
 
 
 def _trend_sentence(forecast: Forecast) -> str:
-    trend, by_rate = forecast.trend, forecast.points.metric == "throughput"
-    quantity = "per-device throughput" if by_rate else "parallel efficiency"
+    trend, is_throughput = forecast.trend, forecast.points.metric == "throughput"
+    quantity = "per-device throughput" if is_throughput else "parallel efficiency"
     # Losses are logarithms, so they add up.
     loss, typical, measured, leave_node = (
         f"{100 * part:.1f} %"
@@ -88,20 +88,20 @@ def _trend_sentence(forecast: Forecast) -> str:
 
 
 def _arithmetic(forecast: Forecast, unit: str) -> list[str]:
-    """Return a line per predicted count: last measured value × growth × efficiency."""
+    """Return a line per predicted count: last value × growth × efficiency; a time is divided."""
     points, weight = forecast.points, forecast.trend_weight
-    last, by_rate = float(points.values[-1]), points.metric == "throughput"
+    last_value, is_throughput = float(points.values[-1]), points.metric == "throughput"
     lines = []
     for index, count in enumerate(forecast.at):
         if count <= points.last:
             continue
         growth = count / points.last
         mean, trend, models = forecast.efficiencies(index)
-        value = last * growth * mean if by_rate else last / growth / mean
-        operation = f"× {growth:g} ×" if by_rate else f"/ {growth:g} /"
+        value = last_value * growth * mean if is_throughput else last_value / growth / mean
+        operation = f"× {growth:g} ×" if is_throughput else f"/ {growth:g} /"
         lines.append(
-            f"{count:.0f} devices: {format_number(last)} {operation} {mean:.3f} = "
-            f"{format_number(value)} {f'{unit}/s' if by_rate else 's'}; {mean:.3f} combines "
+            f"{count:.0f} devices: {format_number(last_value)} {operation} {mean:.3f} = "
+            f"{format_number(value)} {f'{unit}/s' if is_throughput else 's'}; {mean:.3f} combines "
             f"{trend:.3f} by the trend (weight {weight:.2f}) and {models:.3f} by the machine "
             f"models (weight {1 - weight:.2f})."
         )

@@ -42,7 +42,7 @@ def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
         "the batch per device stays the same.",
         f"Links: {_link(network.inside)} inside a node{between}; all-reduce by "
         f"{ALGORITHMS[network.algorithm]}.",
-        *(_largest_step(simulation, point) for point in points[-1:]),  # There may be none.
+        *(_largest_step_sentence(simulation, point) for point in points[-1:]),
     ]
     if any(point.phases["balance"] >= MIN_BALANCE_SHARE * point.step for point in points):
         lines.append(
@@ -50,16 +50,16 @@ def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
             "steps: the wait for the slowest rank is overestimated if the machine was busy, "
             "underestimated if the run was short."
         )
-    counts: dict[str, list[str]] = {}
+    worlds_by_reach: dict[str, list[str]] = {}
     for point in points:
-        counts.setdefault(describe_reach(point), []).append(f"{point.topology.world:,}")
-    lines += [f"On {', '.join(worlds)}: {reach}." for reach, worlds in counts.items()]
+        worlds_by_reach.setdefault(describe_reach(point), []).append(f"{point.topology.world:,}")
+    lines += [f"On {', '.join(worlds)}: {reach}." for reach, worlds in worlds_by_reach.items()]
     return (*lines, _trust_sentence(simulation))
 
 
 def describe_reach(point: SimulatedStep) -> str:
-    """Return how the effect of other devices on a step is known: timed, extrapolated or given."""
-    topology, timed, shared = point.topology, point.reach.timed, point.reach.shared_devices
+    """Return how the communication in a step is known: timed, extrapolated or given."""
+    topology, timed, shared_devices = point.topology, point.reach.timed, point.reach.shared_devices
     if topology.world == 1:
         return "one device does not communicate"
     if topology in timed:
@@ -72,18 +72,18 @@ def describe_reach(point: SimulatedStep) -> str:
             text += "is extrapolated with fitted links"
     else:
         text = "links as given"
-    if topology.devices <= max(1, shared):  # The slow-down was measured, or there is none.
+    if topology.devices <= max(1, shared_devices):  # The slow-down was measured, or there is none.
         return text
-    measured = f"was measured up to {shared}" if shared else "is unknown"
+    measured = f"was measured up to {shared_devices}" if shared_devices else "is unknown"
     return f"{text}; the slow-down between devices of one node {measured}"
 
 
 def describe_note(note: Note) -> str:
-    """Return what was not recorded and is assumed, or could not be compared."""
+    """Return what is assumed because it was not recorded, or what could not be compared."""
     return NOTES[note.code].format(*note.values)
 
 
-def _largest_step(simulation: Simulation, point: SimulatedStep) -> str:
+def _largest_step_sentence(simulation: Simulation, point: SimulatedStep) -> str:
     """Return the parts of the step on the most devices, and its efficiency."""
     overheads = {
         "of exposed communication": point.phases["exchange"],
@@ -105,7 +105,7 @@ def _largest_step(simulation: Simulation, point: SimulatedStep) -> str:
 
 
 def _trust_sentence(simulation: Simulation) -> str:
-    """Say how far measured steps differ from simulated ones, and that this is no interval."""
+    """Say by which factors measured steps differ from simulated ones, instead of an interval."""
     checks, points = simulation.checks, simulation.points
     if not checks:
         return (

@@ -1,4 +1,4 @@
-"""What a study costs: the estimate before it runs, and the receipt afterwards."""
+"""What a study costs: an estimate before it runs, and a receipt (the use of device-hours) after."""
 
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.cost.study_cost import Bill
@@ -15,13 +15,13 @@ ITEM_TEXT = {
     "limited": "at most {}, by the time limit",
     "unknown": "not known yet",
 }
-"""By ``Item.basis``; the braces take the amount."""
+"""By ``Item.basis``: how its cost is known. The amount replaces the braces."""
 MIN_NAMED_SHARE = 0.005
 """Causes with a smaller share of the device-hours are not named."""
 
 
 def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
-    """Return a line for each run, and one for the whole study."""
+    """Return a line for each run, and one for the whole study; one line if nothing is known."""
     if bill.unknown == len(bill.items) and not bill.bought:
         return ["no cost estimate yet: run the smallest configuration first"]
 
@@ -62,21 +62,22 @@ def receipt_lines(receipt: Receipt) -> list[str]:
     if gained := [cause for cause in negative if cause in CAUSES]:
         better = ", ".join(f"{cause} {percent(-shares[cause])}" for cause in gained)
         lines.append(f"gained over the baseline: {better}")
-    if other := [cause for cause in negative if cause not in CAUSES]:
-        less = ", ".join(f"{cause} {percent(shares[cause])}" for cause in other)
-        lines.append(f"negative losses: {less}")
+    # Other losses are not relative to the baseline, so a negative loss is not a gain over it.
+    if not_gained := [cause for cause in negative if cause not in CAUSES]:
+        negative_losses = ", ".join(f"{cause} {percent(shares[cause])}" for cause in not_gained)
+        lines.append(f"negative losses: {negative_losses}")
     return lines
 
 
 def unreadable_receipt(hours: float, rate: Rate | None, problem: Exception) -> str:
-    """Return the line for a study whose records cannot be read: its hours and cost only."""
+    """Return a receipt without useful and lost shares, for a study whose records cannot be read."""
     receipt = Receipt(bought=hours).priced(rate)
     return f"{_bought_text(receipt)}; the useful share is unknown: {problem}"
 
 
 def _bought_text(receipt: Receipt) -> str:
     text = f"bought {number(receipt.bought)} device-hours"
-    if receipt.energy is not None:  # Of some runs it may be unknown, so the sum is a lower bound.
+    if receipt.energy is not None:  # A lower bound: that of some runs may be unknown.
         unit = energy_unit(receipt.energy)
         text += f" and {number(receipt.energy / JOULES_PER_UNIT[unit])} {unit} or more"
     if receipt.cost is None:
