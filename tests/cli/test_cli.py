@@ -420,7 +420,11 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("predict a.csv --at 8 --scaling wek", "'wek'", ""),
         ("predict a.csv --at 8 --where x", "--where takes KEY=VALUE, got 'x'", "strategy=fsdp"),
         ("predict a.csv --at 8 --where x=1", "a.csv holds one curve", "folders"),
-        ("advise one.csv --for time", "advice needs 2 numbers of devices, got 1", "measure one"),
+        (
+            "advise one.csv --for time",
+            "advice needs measurements on 2 numbers of devices, got 1",
+            "measure one",
+        ),
         ("advise nan.csv --for time", "throughput must be a number above 0, got 'nan'", "empty"),
         ("advise a.csv --for fastest", "not a purpose: 'fastest'", "deadline=2h"),
         ("advise a.csv --for deadline=-1h", "deadline must be above 0", "deadline=2h"),

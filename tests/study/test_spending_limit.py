@@ -405,7 +405,7 @@ def test_a_scale_that_would_be_chosen_is_worth_going_on_for():
 def test_a_study_that_stops_says_why_with_its_numbers():
     told = why(FLAT, "efficiency=0.8")
     assert told.startswith("curve: stopped after 4 devices: 8 are predicted to do ")
-    assert "time for" in told and "more device-hours" in told
+    assert "time and" in told and "more device-hours" in told
     assert "2 devices, measured, are the fastest of those that meet efficiency=0.8" in told
     assert told.count("chance to meet the limit is ") == 2  # Of the next scale, and of the best.
 

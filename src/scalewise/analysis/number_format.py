@@ -36,7 +36,7 @@ def format_estimate(estimate: Estimate, to_text: Callable[[float], str] = format
 
 
 def format_percent(share: float, digits: int = 1) -> str:
-    """Return a share, which is 1 for all, in percent."""
+    """Return a share (1 is 100 %) in percent."""
     return f"{100 * share:.{digits}f} %"
 
 

@@ -369,7 +369,9 @@ def test_what_the_curve_does_not_tell_is_refused():
     rates = curve_from_numbers([(1, 100.0), (2, 180.0)])
     with pytest.raises(SpecError, match="deadline=2h cannot be checked: there is no time"):
         scalewise.advise(rates, "deadline=2h")
-    with pytest.raises(NotEnoughData, match="advice needs 2 numbers of devices, got 1"):
+    with pytest.raises(
+        NotEnoughData, match="advice needs measurements on 2 numbers of devices, got 1"
+    ):
         scalewise.advise(curve_from_numbers([(4, 100.0)]), "time")
 
 

@@ -25,7 +25,7 @@ MAX_FACTOR = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
-    """The factors by which data, batch or model must grow for ``devices`` to reach ``floor``; None
+    """How much data, batch or model must grow for ``devices`` to reach ``floor``. A factor is None
     if unknown or if none is large enough. ``start`` (launch, data, build, compile) and ``training``
     are seconds on ``devices``; ``base_start`` and ``base_training`` are seconds on the baseline.
     """
@@ -41,7 +41,7 @@ class BreakEven:
     overhead: float | None
     """Share of ``training`` that every step costs, however large its batch is; None if unknown."""
     in_seconds: bool
-    """False if the work is unknown. Starts are then 0, and trainings have an arbitrary unit."""
+    """False if the work is unknown. Starts are then 0, and training times have any unit."""
 
     @property
     def efficiency(self) -> float:
@@ -50,7 +50,7 @@ class BreakEven:
 
     @property
     def training_efficiency(self) -> float:
-        """The efficiency of the training alone, which more and more data approach."""
+        """The efficiency of the training alone, which the job approaches with more data."""
         return self.base_devices * self.base_training / (self.devices * self.training)
 
     @property
@@ -114,6 +114,7 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
         )
     work = job.work or 1.0  # If unknown, only the ratio of the two times is used.
     base_training, training = (work / job.rates[count].value for count in (base_devices, devices))
+    # The training would be shorter by this share if it scaled ideally.
     overhead = max(0.0, 1 - base_devices * base_training / (devices * training))
     exposed = next((point.exposed for point in curve.points if point.devices == devices), None)
     if exposed:  # Of the overhead, a larger batch hides only exposed communication.
@@ -134,7 +135,7 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
 
 
 def _growth_factor(required: float, gain: float) -> float | None:
-    """Return the least k ≥ 1 with k × gain ≥ required; None if it is not up to ``MAX_FACTOR``."""
+    """Return the least k ≥ 1 with k × gain ≥ required; None if above ``MAX_FACTOR`` or infinite."""
     if gain <= 0 or required / gain > MAX_FACTOR:
         return None
     return max(1.0, required / gain)

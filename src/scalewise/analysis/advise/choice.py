@@ -48,7 +48,7 @@ class Advice:
     scales: tuple[Scale, ...]
     """All candidates, from few devices to many."""
     chosen: Scale | None
-    """The scale that serves the purpose; None if no candidate does."""
+    """The scale that serves the purpose best; None if no candidate meets all limits."""
     closest: Scale
     """The chosen scale or, if there is none, the one that misses limits by the smallest factor."""
     returns: DiminishingReturns
@@ -179,7 +179,7 @@ def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         raise NotEnoughData(
-            f"advice needs 2 numbers of devices, got {len(measured)}",
+            f"advice needs measurements on 2 numbers of devices, got {len(measured)}",
             hint="measure one more, twice as large as the largest",
         )
     largest = max(measured)

@@ -49,7 +49,7 @@ class DiminishingReturns:
     diminish: int | None
     """The first number of devices whose gain over ``before`` is below half of the ideal gain."""
     before: int | None
-    """The next smaller candidate than ``diminish``."""
+    """The candidate just below ``diminish``."""
     gain: float | None
     """Speed gained per doubling from ``before`` to ``diminish``: 1 means twice as fast."""
     enough: int | None
@@ -65,7 +65,7 @@ def find_diminishing_returns(
     prediction: Prediction, scales: Sequence[Scale], *, same_job: bool = True
 ) -> DiminishingReturns:
     """Return where scales stop paying, and why if they are scales of the measured job."""
-    gains = []
+    gains = []  # Rows: the smaller count, the larger count, the speed gained per doubling.
     for smaller, larger in pairwise(scales):
         log_speedup = math.log(smaller.slowness / larger.slowness)
         doublings = math.log2(larger.devices / smaller.devices)  # May differ from 1.

@@ -1,7 +1,7 @@
 """Interrupted jobs: how often to save checkpoints, and how much time interruptions cost.
 
-A job stops when any of its devices is interrupted, which happens at random, every M seconds in the
-mean. The job saves every τ seconds of training; a save takes δ seconds, a restart R seconds:
+A job stops when any of its devices is interrupted, which happens at random, every M seconds on
+average. The job saves every τ seconds of training; a save takes δ seconds, a restart R seconds:
 
     M = time between interruptions of one device (or node) / number of devices (or nodes)
     first order (Young)   τ = √(2 δ M)
@@ -82,9 +82,10 @@ class Interruptions:
             return expected_time(work, mean=mean, save=self.save, restart=restart, every=every)
 
         def best_time(work: float) -> float:
-            """Return the expected seconds with saves or, for a short job, without (inf)."""
+            """Return the expected seconds with saves or, if shorter, without (every inf)."""
             return min(expected_seconds(work, interval), expected_seconds(work, math.inf))
 
+        # Judge by the upper end of the interval, so that the expected interval stays finite.
         if best_time(time.high or time.value) > MAX_SLOWDOWN * time.value:
             return None
         expected = time.through(best_time)
@@ -147,4 +148,4 @@ def recorded_save(records: Sequence[RunRecord]) -> float | None:
             ]
             # zip() pairs the ranks' saves in order; each lasts until the slowest rank has saved.
             seconds += map(max, zip(*by_rank))
-    return (sum(seconds) / len(seconds) if seconds else 0.0) or None
+    return (sum(seconds) / len(seconds) if seconds else 0.0) or None  # A mean of 0 is no timing.

@@ -37,7 +37,7 @@ class Job:
     work: float | None
     """Samples of the measured job on the fewest devices; None where unknown."""
     in_samples: bool = True
-    """False if its samples are unknown: the complete job then counts as one sample."""
+    """False if samples are unknown: the complete job then counts as one sample."""
     assumed_law: str = ""
     """If there are only times: the fitted law, which assumes an efficiency of 100 % in training."""
 

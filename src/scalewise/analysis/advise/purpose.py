@@ -37,7 +37,7 @@ class PurposeKind:
     quantity: str | None = None
     """The field of ``Scale`` that it limits; None for a goal without a limit."""
     units: Mapping[str, float] | None = None
-    """Allowed units as factors. None for a time, with a parser of its own, and for any currency."""
+    """Allowed units as factors. None: a time has its own parser, a cost may have any currency."""
     is_lower_bound: bool = False
 
 
@@ -138,7 +138,7 @@ class Purpose:
 
 
 def _implied_goal(limits: Iterable[Limit]) -> str:
-    """Return the fewest device-hours if a limit is on time or throughput, else the least time."""
+    """Return the implied goal: ``device-hours`` for limits on time or throughput, else ``time``."""
     goals = {limit.kind.goal for limit in limits}
     return "device-hours" if "device-hours" in goals else "time"
 

@@ -25,7 +25,7 @@ MAX_WATTS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The power model of a curve. Its watts were given, listed in the catalog, or measured."""
+    """The power model of a curve. Its watts were given by the user, from the catalog, or measured."""
 
     once: float
     """Joules of the computation itself."""
@@ -45,7 +45,7 @@ class Power:
 
 
 def widened(estimate: Estimate, spread: float) -> Estimate:
-    """Return an estimate whose interval also covers a relative error of exp(± ``spread``)."""
+    """Return an estimate whose interval also covers an error by the factor exp(± ``spread``)."""
     # Dividing by 1, known with this error, combines the two errors as independent ones.
     return estimate / Estimate(1.0, math.exp(-spread), math.exp(spread), estimate.count)
 

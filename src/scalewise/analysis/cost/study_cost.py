@@ -94,7 +94,7 @@ def bill_items(
         if expected := expected_seconds.get(run.id):
             basis, seconds = expected
             hours = seconds * (devices / 3600)
-            high = hours.high or hours.value  # An upper bound, too.
+            high = hours.high or hours.value  # The end of the interval is an upper bound, too.
             upper = high if upper is None else min(high, upper)
         else:
             basis = "unknown" if upper is None else "limited"
@@ -113,7 +113,7 @@ def _expected_seconds(
     larger_counts = {run.topology.world for run in on_curve if run.topology.world > largest}
     predicted_times: dict[int, Estimate] = {}
     if larger_counts:
-        with suppress(NotEnoughData, SpecError):  # Such runs have no expectation.
+        with suppress(NotEnoughData, SpecError):  # Then no larger run is predicted.
             points = predict(curve, larger_counts).points
             predicted_times = {point.devices: point.time for point in points if point.time}
     expected: dict[str, tuple[Basis, Estimate]] = {}

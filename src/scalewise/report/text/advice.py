@@ -84,9 +84,6 @@ def advice_warnings(advice: Advice) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-# The chosen scale and its neighbours.
-
-
 def reason(advice: Advice) -> str:
     """Say why a scale was chosen, or that none meets the purpose and which comes closest."""
     purpose, scales, scale = advice.purpose, advice.scales, advice.closest
@@ -107,14 +104,16 @@ def stop_sentence(advice: Advice) -> str:
     largest = max(point.devices for point in advice.curve.points)
     following = next(scale for scale in advice.scales if scale.devices > largest)
     before = next(scale for scale in advice.scales if scale.devices == largest)
-    time = _relative_change(following.slowness / before.slowness)
-    hours = _relative_change(following.device_time / before.device_time)
+    time_change = _relative_change(following.slowness / before.slowness)
+    hours_change = _relative_change(following.device_time / before.device_time)
     if following.time:
-        expected = f"take {format_estimate(following.time)} s, {time}, for {hours} device-hours"
+        seconds = format_estimate(following.time)
+        expected = f"take {seconds} s, {time_change}, for {hours_change} device-hours"
     else:
         assert following.throughput is not None  # Every scale has a time or a throughput.
-        rate = f"{format_estimate(following.throughput)} {advice.curve.unit} per second"
-        expected = f"do {rate}: the same work takes {time} time and {hours} device-hours"
+        throughput = f"{format_estimate(following.throughput)} {advice.curve.unit} per second"
+        work = f"the same work takes {time_change} time and {hours_change} device-hours"
+        expected = f"do {throughput}: {work}"
     if following.efficiency:
         expected += f", at an efficiency of {format_percent(following.efficiency.value)}"
     return (
@@ -196,9 +195,6 @@ def _time_text(scale: Scale, time: Estimate, to_text: Callable[[Estimate], str])
     in_brackets = ", ".join(filter(None, details))
     to_target = " to target" if scale.target else ""
     return f"{to_text(time)} s{to_target}" + (f" ({in_brackets})" if in_brackets else "")
-
-
-# Where returns diminish, and why.
 
 
 def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -> list[str]:

@@ -27,7 +27,7 @@ ALTERNATIVES = (
 
 
 def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[str]:
-    """Say what the conditions mean for ``closest``: the chosen or, without one, the best scale."""
+    """Say what the conditions mean for the scale ``closest`` (see ``Advice.closest``)."""
     sentences = []
     if conditions.target:
         sentences += _target_sentences(conditions.target, closest)
@@ -92,9 +92,9 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
     ]
     # The work of a single point may be stated by the user; that of several was measured.
     verb = "takes" if len(points) == 1 else "took"
-    work = f"The target {to_target.target} {verb} {', '.join(points)}"
+    work_sentence = f"The target {to_target.target} {verb} {', '.join(points)}"
     if law is None:
-        return [f"{work}, the same on all scales."]
+        return [f"{work_sentence}, the same on all scales."]
     if critical is None:
         source = "fitted to these points"
     elif critical.like:
@@ -104,7 +104,8 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
     else:
         source = "as given"
     batch = to_target.batches[closest.devices]
-    sentences = [f"{work}; {law}, with the critical batch {source}.", batch_verdict(law, batch)]
+    work_sentence += f"; {law}, with the critical batch {source}."
+    sentences = [work_sentence, batch_verdict(law, batch)]
     # Beyond the critical batch, batch_verdict() already says what to do instead.
     if batch <= law.critical.value:
         per_device = to_target.batches[to_target.base] / to_target.base

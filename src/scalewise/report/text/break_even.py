@@ -75,8 +75,8 @@ def _larger_batch_sentence(worth: BreakEven) -> str:
     )
     if worth.batch is not None:
         return (
-            f"With {format_rounded(worth.batch)} times the batch on each device, efficiency would be "
-            f"{floor}, {condition}."
+            f"With {format_rounded(worth.batch)} times the batch on each device, efficiency would "
+            f"be {floor}, {condition}."
         )
     best = format_percent(worth.best_batch_efficiency)
     too_low = f"No batch is large enough alone: efficiency would stay below {best}, because the "

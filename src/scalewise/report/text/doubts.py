@@ -9,6 +9,7 @@ from scalewise.analysis.number_format import format_count
 from scalewise.record.schema import skipped_sentence
 
 NO_PHASES = "the steps of this point, or of the baseline, were recorded without phases"
+"""Why it is unknown where the time of a step goes."""
 
 
 def warning_text(warning: str | Doubt) -> str:

@@ -42,7 +42,7 @@ def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
         "the batch per device stays the same.",
         f"Links: {_link(network.inside)} inside a node{between}; all-reduce by "
         f"{ALGORITHMS[network.algorithm]}.",
-        *(_largest_step_sentence(simulation, point) for point in points[-1:]),
+        *(_largest_step_sentence(simulation, point) for point in points[-1:]),  # May be none.
     ]
     if any(point.phases["balance"] >= MIN_BALANCE_SHARE * point.step for point in points):
         lines.append(
@@ -146,5 +146,4 @@ def _bytes(size: float, digits: int = 3) -> str:
 
 
 def _ms(seconds: float) -> str:
-    """Return seconds as milliseconds, such as ``12.35 ms``."""
     return f"{format_number(1000 * seconds)} ms"
