@@ -368,7 +368,7 @@ def test_a_simulation_says_what_it_rests_on():
         "one device does not communicate",
         "communication was timed on 1x2",
         "communication was timed on 1x2, 2x2, and is extrapolated with fitted links; "
-        "the slow-down between devices of one node was measured up to 2",
+        "the slow-down between devices of one node was measured up to 2 devices",
     ]
     assert describe_reach(one(work())) == (
         "links as given; the slow-down between devices of one node is unknown"

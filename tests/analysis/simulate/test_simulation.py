@@ -157,7 +157,7 @@ def test_larger_scales_that_were_measured_are_held_against_it(tmp_path):
     told = simulation_sentences(found)[-1]
     assert re.search(r"Measured steps took 1\.0\d × \(2 devices\), 1\.0\d × \(4 devices\)", told)
     assert "the error grows with the number of devices" in told
-    assert "This is no interval: a prediction from the curve gives one" in told
+    assert "These factors are no interval: a prediction from the curve gives one" in told
 
 
 def test_what_cannot_be_held_against_it_is_said(tmp_path):

@@ -25,7 +25,7 @@ MAX_WATTS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The power model of a curve. Its watts were given by the user, from the catalog, or measured."""
+    """The power model of a curve. Its watts are from the user, from the catalog, or measured."""
 
     once: float
     """Joules of the computation itself."""

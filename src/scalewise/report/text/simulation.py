@@ -59,7 +59,7 @@ def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
 
 def describe_reach(point: SimulatedStep) -> str:
     """Return how the communication in a step is known: timed, extrapolated or given."""
-    topology, timed, shared_devices = point.topology, point.reach.timed, point.reach.shared_devices
+    topology, timed, shared = point.topology, point.reach.timed, point.reach.shared_devices
     if topology.world == 1:
         return "one device does not communicate"
     if topology in timed:
@@ -72,9 +72,9 @@ def describe_reach(point: SimulatedStep) -> str:
             text += "is extrapolated with fitted links"
     else:
         text = "links as given"
-    if topology.devices <= max(1, shared_devices):  # The slow-down was measured, or there is none.
+    if topology.devices <= max(1, shared):  # The slow-down was measured, or there is none.
         return text
-    measured = f"was measured up to {shared_devices}" if shared_devices else "is unknown"
+    measured = f"was measured up to {format_count(shared)}" if shared else "is unknown"
     return f"{text}; the slow-down between devices of one node {measured}"
 
 
@@ -129,8 +129,8 @@ def _trust_sentence(simulation: Simulation) -> str:
             f"{format_number(point.throughput or 0.0)}"
         )
     if len({point.devices for point in simulation.curve.points}) > 1:
-        return f"{text}. This is no interval: a prediction from the curve gives one."
-    return f"{text}. This is no interval: {BENCHMARK} compares more steps with real ones."
+        return f"{text}. These factors are no interval: a prediction from the curve gives one."
+    return f"{text}. These factors are no interval: {BENCHMARK} compares more steps with real ones."
 
 
 def _link(link: Link) -> str:
