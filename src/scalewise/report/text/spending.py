@@ -77,7 +77,7 @@ def unreadable_receipt(hours: float, rate: Rate | None, problem: Exception) -> s
 
 def _bought_text(receipt: Receipt) -> str:
     text = f"bought {number(receipt.bought)} device-hours"
-    if receipt.energy is not None:  # A lower bound: that of some runs may be unknown.
+    if receipt.energy is not None:  # A lower bound: some runs' energy may be unknown.
         unit = energy_unit(receipt.energy)
         text += f" and {number(receipt.energy / JOULES_PER_UNIT[unit])} {unit} or more"
     if receipt.cost is None:
