@@ -1,4 +1,4 @@
-"""Sentences about measured curves: how they were measured, and what makes them doubtful."""
+"""Sentences about measured curves: how they were measured, and faults in their training."""
 
 from collections.abc import Sequence
 
