@@ -13,7 +13,7 @@ from builders import a_run
 from paths import RANK_PROGRAMS
 from scalewise import api
 from scalewise.errors import FrameworkMissing, LaunchError, SpecError
-from scalewise.frameworks.jax import DEVICE_COUNT_FLAG, Jax, variables
+from scalewise.frameworks.jax import DEVICE_COUNT_FLAG, Jax, environment_variables
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
@@ -211,12 +211,12 @@ def test_a_kind_of_device_that_is_not_here_ends_the_run_with_a_sentence(python, 
 
 FEWER = """
 import os
-from scalewise.frameworks.jax import variables
+from scalewise.frameworks.jax import environment_variables
 from scalewise.frameworks.jax.device import find_devices
 from scalewise.spec import RunSpec
 
 said = {"framework": "jax", "workload": "mnist-cnn", "batch": 8, "steps": 3}
-os.environ.update(variables(RunSpec.from_dict({**said, "topology": "1x2"}), {"XLA_FLAGS": ""}))
+os.environ.update(environment_variables(RunSpec.from_dict({**said, "topology": "1x2"}), {"XLA_FLAGS": ""}))
 assert len(find_devices(RunSpec.from_dict({**said, "topology": "1x2"}))) == 2
 assert len(find_devices(RunSpec.from_dict({**said, "topology": "1x1"}))) == 1
 try:
@@ -236,7 +236,7 @@ def test_more_replicas_than_devices_are_refused(python, tmp_path):
 def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
     run = a_run(framework="jax", workload="mnist-cnn", topology="1x2", device="cpu")
     env = {"XLA_FLAGS": f"--xla_a=1 {DEVICE_COUNT_FLAG}=8 --xla_b=2"}
-    assert variables(run, env) == {
+    assert environment_variables(run, env) == {
         "XLA_FLAGS": f"--xla_a=1 --xla_b=2 {DEVICE_COUNT_FLAG}=2 "
         "--xla_cpu_multi_thread_eigen=false",
         "NPROC": "2",

@@ -1,6 +1,6 @@
 """Training frameworks (PyTorch, TensorFlow, JAX …): only modules below this package import them.
 
-A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` drives them.
+A ``Framework`` creates a ``Session``, which trains on one rank; ``loop`` calls its methods.
 """
 
 import os
@@ -20,7 +20,7 @@ from scalewise.record.schema import Quality as Quality
 from scalewise.spec import RunSpec
 
 Refused = Mapping[str, Sequence[object] | None]
-"""Fields of a run with the values to refuse; None refuses every value but the default."""
+"""Maps fields of a run to the values to refuse; None refuses every value but the default."""
 TORCH_ONLY: Refused = dict.fromkeys((
     "parallelism", "workers", "backend", "augment", "optimizer_step", "noise_every", "recompute",
     "ema", "sync_batchnorm", "checkpoint_every", "resume",
@@ -37,7 +37,7 @@ def too_few_samples(samples: int, replicas: int) -> SpecError:
 
 
 def installed_version(package: str, *, extra: str) -> str:
-    """Return the version of a package that framework ``extra`` needs; refuse a missing one."""
+    """Return the version of a package that framework ``extra`` needs, or raise FrameworkMissing."""
     try:
         return version(package)
     except ModuleNotFoundError as missing:
@@ -49,7 +49,7 @@ def installed_version(package: str, *, extra: str) -> str:
 
 
 def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint: str) -> None:
-    """Refuse a version older than ``oldest``; a study continues with its other frameworks."""
+    """Refuse a package older than ``oldest``. A study then skips only runs of this framework."""
     if major_minor(installed) < oldest:
         raise FrameworkMissing(
             f"training needs {package} {'.'.join(map(str, oldest))}, and {installed} is installed",
@@ -69,32 +69,32 @@ def refuse_start(name: str, spec: RunSpec) -> None:
 
 
 def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -> None:
-    """Refuse values that a run's framework does not support; ``reasons`` explains some fields."""
-    default = RunSpec(topology=spec.topology, batch=1, steps=1)  # Its required fields.
+    """Refuse values that a run's framework does not support; ``reasons`` has some messages."""
+    default = RunSpec(topology=spec.topology, batch=1, steps=1)  # Only the required fields.
     for field, values in refused.items():
         value = getattr(spec, field)
         is_refused = value != getattr(default, field) if values is None else value in values
         if is_refused:
-            reason = f"{field} does not go together with {spec.framework}'s {spec.strategy}"
+            general = f"{field} does not go together with {spec.framework}'s {spec.strategy}"
             setting = f"{field} = {value!r}" if isinstance(value, str) else f"{field} = {value}"
             raise SpecError(
-                f"{reasons.get(field, reason)}: {setting}",
+                f"{reasons.get(field, general)}: {setting}",
                 hint=f'leave {field} out, or write framework = "torch"',
             )
 
 
 class Session(Protocol):
-    """Training on one rank. The default methods store no checkpoints and measure nothing."""
+    """Training on one rank; by default without checkpoints and without extra measurements."""
 
     outline: Outline
-    """The planned work; a new object if ranks were lost."""
+    """The planned work; an elastic run that loses ranks sets a new object here."""
 
     def begin(self, epoch: int) -> None:
         """Start an epoch: a pass over the data in a new order."""
         ...
 
     def step(self, probe: Laps) -> int:
-        """Do one optimizer step, with a lap per phase; return this rank's samples."""
+        """Do one optimizer step; time its phases with ``probe.lap``; return this rank's samples."""
         ...
 
     def settle(self) -> None:
@@ -118,7 +118,7 @@ class Session(Protocol):
         return None
 
     def store(self, folder: Path) -> str:
-        """Begin to write a checkpoint; return why the previous one failed, or ""."""
+        """Begin to write a checkpoint; return why the previous checkpoint failed, or ""."""
         return ""
 
     def wait_stored(self) -> str:
@@ -126,7 +126,7 @@ class Session(Protocol):
         return ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:
-        """Load the newest complete checkpoint; return its steps. ``tick`` reports progress."""
+        """Load the newest complete checkpoint; return its step, or 0. ``tick`` reports progress."""
         return 0
 
     def damaged(self) -> Sequence[str]:
@@ -146,7 +146,7 @@ class Session(Protocol):
         return list(numbers)
 
     def save(self, path: Path) -> None:
-        """Write the model's weights with the names that they have without parallelism."""
+        """Write the model's weights, named as in a model without parallelism."""
         ...
 
 
@@ -162,7 +162,7 @@ class Framework(Protocol):
         return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> Clock:
-        """Return the clock to measure a rank with; a session may switch to another."""
+        """Return the clock that measures a rank; a session may replace it by its own clock."""
         return HostClock()
 
     def facts(self) -> dict[str, Any]:
@@ -170,5 +170,5 @@ class Framework(Protocol):
         ...
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training, record its spans, and shut it down at the end."""
+        """Return a context that sets up a session and shuts it down, recording spans of both."""
         ...

@@ -4,12 +4,12 @@ train FOLDER   run this process's ranks of the run in FOLDER
 close FOLDER   record how the last attempt at the run in FOLDER ended
 check FILE     read a JSON list of runs; answer with the problem of each, or null
 about NAME     answer with a framework's version and devices
-export FILE    read a JSON request; write a checkpoint's weights for the serial model
+export FILE    read a JSON request; write a checkpoint's weights for a model without parallelism
 data FILE      read a JSON request; make, check or bench a data set, with progress lines
 collectives FILE   time collectives between ranks; rank 0 writes the answer to FILE
 
-Other answers are one line of JSON on stdout. The command line starts these verbs in child
-processes and never imports them.
+The answer of check, about, export and data is one line of JSON on stdout. The command line starts
+these verbs in child processes and never imports them.
 """
 
 import json
@@ -50,7 +50,7 @@ class Attempt:
     launched: float
     """Wall-clock time at which the launcher started the first process."""
     first: int
-    """Number of the same job's first attempt: a job may restart its ranks several times."""
+    """Number of the first attempt in the same job, which may restart its ranks several times."""
 
 
 def do_train(argument: str) -> int:
@@ -78,14 +78,14 @@ def do_train(argument: str) -> int:
         try:
             line = {"failed": failure, "kind": "error", "at": time.time(), **_process_identity()}
             RankFile(attempt.folder, rank, attempt.number).line(line)
-        except OSError as error:  # The disk is full.
+        except OSError as error:  # For example, the disk is full.
             print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
 def do_close(argument: str) -> None:
-    """Close the last attempt at a run; a job calls this when its ranks have ended."""
+    """Write how the last attempt at a run ended; a job calls this after its ranks have ended."""
     folder = Path(argument)
     spec = _read_spec(folder)
     attempt = newest_attempt(folder, int(os.environ.get("SCALEWISE_ATTEMPT", "1")))
@@ -116,15 +116,15 @@ def _read_spec(folder: Path) -> RunSpec:
 def _run_rank(
     spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, launcher: str
 ) -> None:
-    """Run one rank and write its file; ``launcher`` has set the rank's environment variables."""
+    """Run one rank and write its file; ``launcher`` names what set its environment variables."""
     clock = framework.clock(spec)
     file = RankFile(attempt.folder, rank, attempt.number, buffered=clock.simulated)
-    wall_time = attempt.launched + clock.now() if clock.simulated else None  # None: host's time.
+    wall_time = attempt.launched + clock.now() if clock.simulated else None  # None: the real time.
     probe = Probe(file, clock, wall_time)
-    facts = {"world": spec.ranks, "started": launcher, "launched": attempt.launched}
-    probe.note(schema=SCHEMA, rank=rank, **facts, **_process_identity())
+    launch = {"world": spec.ranks, "started": launcher, "launched": attempt.launched}
+    probe.note(schema=SCHEMA, rank=rank, **launch, **_process_identity())
     job_launched = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
-    if job_launched < attempt.launched:  # The job has earlier attempts.
+    if job_launched < attempt.launched:  # Earlier attempts in this job took the time between.
         probe.note(span=EARLIER, start=job_launched, end=attempt.launched)
     max_stall_seconds = float(os.environ.get("SCALEWISE_PATIENCE", "inf"))
     heartbeat = None if clock.simulated else Heartbeat(probe, max_stall_seconds)
@@ -137,10 +137,10 @@ def _run_rank(
         with session_context as session:
             stopped_at = Training(spec, session, probe, attempt.folder, log).run()
             memory, state_bytes = session.memory(), session.state_bytes()
-            exchanged, traffic = session.exchange_measurements(), session.traffic()
+            exchange, traffic = session.exchange_measurements(), session.traffic()
             damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
-                log.print_end(memory, exchanged, stopped_at)
+                log.print_end(memory, exchange, stopped_at)
     finally:
         if heartbeat:
             heartbeat.close()
@@ -151,7 +151,7 @@ def _run_rank(
         simulated=clock.simulated,
         memory=memory,
         held=state_bytes,
-        **exchanged,
+        **exchange,
         traffic=traffic,
         **({"damaged": damaged} if damaged else {}),
         flush=round(probe.flush_seconds, 6),
@@ -168,8 +168,8 @@ def do_check(argument: str) -> None:
             plugins.load("frameworks", spec.framework)().check(spec)
             answers.append(None)
         except ScalewiseError as problem:
-            absent = isinstance(problem, FrameworkMissing)
-            answers.append({"problem": str(problem), "hint": problem.hint, "absent": absent})
+            missing = isinstance(problem, FrameworkMissing)
+            answers.append({"problem": str(problem), "hint": problem.hint, "absent": missing})
         except Exception as problem:
             sentence = f"{values.get('workload')} cannot be built: {_describe(problem)}"
             hint = "check its options and its data"
@@ -178,7 +178,7 @@ def do_check(argument: str) -> None:
 
 
 def do_export(argument: str) -> None:
-    """Write a checkpoint's weights for the serial model; print what was written."""
+    """Write a checkpoint's weights for a model without parallelism; print what was written."""
     request = json.loads(Path(argument).read_text(encoding="utf-8"))
     try:
         from scalewise.frameworks.torch.checkpoint.weights import export
@@ -202,8 +202,8 @@ def do_about(argument: str) -> None:
     """Print a framework's version and the devices that it sees."""
     try:
         facts: dict[str, Any] = plugins.load("frameworks", argument)().facts()
-    except FrameworkMissing as absent:
-        facts = {"absent": str(absent), "hint": absent.hint}
+    except FrameworkMissing as missing:
+        facts = {"absent": str(missing), "hint": missing.hint}
     except Exception as problem:
         facts = {"problem": _describe(problem)}
     print(json.dumps(facts))
@@ -227,7 +227,7 @@ def _describe(problem: Exception) -> str:
     if isinstance(problem, ScalewiseError):
         return f"{problem} ({problem.hint})" if problem.hint else str(problem)
     text = str(problem)
-    if "weights_only" in text:  # PyTorch's message advises to disable its protection.
+    if "weights_only" in text:  # PyTorch's message advises to load the file without protection.
         text = describe_failure(problem)
     return f"{type(problem).__name__}: {text}"
 

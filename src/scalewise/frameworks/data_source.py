@@ -17,13 +17,13 @@ Kind = Literal[
 Shape = tuple[int, int, int] | int
 """Channels, height and width of an image, or the tokens of a sequence."""
 DEFAULT_LENGTH = 64
-"""Tokens per sample."""
+"""Tokens per sample, if the run sets no ``length``."""
 DEFAULT_EDGE = 224
-"""Edge, in pixels, to which the images of a folder are resized."""
+"""Pixels per side to which the images of a folder are resized, if the run sets no ``edge``."""
 DEFAULT_VOCABULARY = 36
-"""Vocabulary of synthetic tokens."""
+"""Number of different synthetic tokens, if ``data`` does not say it."""
 MAX_VOCABULARY = 10_000_000
-"""Limit for synthetic tokens, far above real models: generating them takes time and memory."""
+"""Limit for synthetic tokens. No real model has as many, and they take time to generate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Source:
     kind: Kind
     path: Path = Path()
     count: int = 0
-    """Samples of a synthetic set; 0 for files, which are not counted here."""
+    """Samples of a synthetic set; 0 for other data, whose samples are not counted here."""
     shape: Shape = 0
     """The shape of one sample as the model sees it."""
     vocabulary: int = DEFAULT_VOCABULARY
-    """Vocabulary of synthetic tokens."""
+    """Number of different synthetic tokens."""
     on_device: bool = False
     """Whether a synthetic set is generated on the device, so that no input is transferred."""
 
     @classmethod
     def of_run(cls, spec: RunSpec) -> "Source":
-        """Return the data of a run, by default digits or tokens; refuse missing or too few data."""
+        """Return the data of a run, by default digits (GPTs: tokens); refuse too few samples."""
         default = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
         source = cls.of(spec.data or default, edge=spec.edge, length=spec.length)
         if source.count and source.count < spec.replicas:
@@ -57,7 +57,7 @@ class Source:
         >>> Source.of("synthetic:1000").shape
         (1, 28, 28)
         """
-        kind = data.partition(":")[0]
+        prefix = data.partition(":")[0]
         if data == "digits":
             if find_spec("sklearn") is None:
                 raise PluginError(
@@ -66,15 +66,15 @@ class Source:
                     'data = "synthetic:10000"',
                 )
             return cls("digits", shape=(1, edge or 8, edge or 8))
-        if kind in ("synthetic", "synthetic-on-device"):
+        if prefix in ("synthetic", "synthetic-on-device"):
             return _parse_synthetic(data)
-        if kind == "tokens":
+        if prefix == "tokens":
             return _parse_tokens(data)
-        return _find_files(data, edge, length or DEFAULT_LENGTH)
+        return _source_of_files(data, edge, length or DEFAULT_LENGTH)
 
 
 def refuse_crop(source: Source, augment: str) -> None:
-    """Refuse random crops unless the data is an image folder: other images are small already."""
+    """Refuse random crops unless the data is an image folder; other kinds have small images."""
     if augment == "crop" and source.kind != "images":
         name = source.path if source.path.name else "the data"
         raise SpecError(
@@ -95,7 +95,7 @@ def in_memory_source(spec: RunSpec) -> Source:
 
 
 def kind_of(path: Path) -> Kind:
-    """Return the kind of data set at a path, judged by file names only; refuse unknown ones."""
+    """Return the kind of data set at a path, judged by file names only; refuse an unknown kind."""
     from scalewise.frameworks.data import cifar, idx, printable, tokens
 
     if not path_exists(path):
@@ -104,7 +104,7 @@ def kind_of(path: Path) -> Kind:
             hint=suggest_path(path) or "is the path right?",
         )
     try:
-        if (path / "train").is_dir():  # Even if there are other files.
+        if (path / "train").is_dir():  # This decides even if there are files of another kind.
             return "images"
         if tokens.find_files(path):
             return "tokens"
@@ -125,8 +125,8 @@ def kind_of(path: Path) -> Kind:
     )
 
 
-def _find_files(data: str, edge: int | None, length: int) -> Source:
-    """Return the data set at a path, in the format that its files have."""
+def _source_of_files(data: str, edge: int | None, length: int) -> Source:
+    """Return the data set at the path ``data``; the file names decide its kind."""
     path = Path(data).expanduser()
     if not path_exists(path):
         raise SpecError(
@@ -165,7 +165,7 @@ def _packed_edge(path: Path, data: str, edge: int | None) -> int:
 
 
 def _idx_shape(path: Path, data: str, edge: int | None) -> Shape:
-    """Return the shape of MNIST's images; refuse two sizes unless training images are square."""
+    """Return the shape of MNIST's images. Two sizes need an edge, which square images imply."""
     from scalewise.frameworks.data import idx
 
     height, width = idx.image_size(path, "train")
@@ -185,8 +185,8 @@ def _parse_synthetic(data: str) -> Source:
     if not match or 0 in (int(part or 1) for part in match.groups()[1:]):
         raise SpecError(
             f"not a synthetic data set: {data!r}",
-            hint='write "synthetic:SAMPLES", "synthetic:SAMPLESxHEIGHTxWIDTH", and x3 after that '
-            "for colours",
+            hint='write "synthetic:SAMPLES", "synthetic:SAMPLESxHEIGHTxWIDTH" or, for colours, '
+            '"synthetic:SAMPLESxHEIGHTxWIDTHx3"',
         )
     on_device, samples, height, width, channels = match.groups()
     shape = int(channels or 1), int(height or 28), int(width or 28)

@@ -17,24 +17,24 @@ PROGRESS_SECONDS = 0.2
 PARENT_VARIABLE = "SCALEWISE_ASKER"
 """Environment variable with the process id of the parent."""
 CLEANUP_SECONDS = 300.0
-"""Time to remove an unfinished data set after the parent has ended; a busy disk is slow."""
+"""Time allowed for removing an unfinished data set after the parent has ended."""
 
 
 def answer(request: dict[str, Any]) -> None:
     """Print progress lines, then the answer as the last line."""
-    signal.signal(signal.SIGTERM, _exit)  # SystemExit, so that an unfinished data set is removed.
+    signal.signal(signal.SIGTERM, _raise_system_exit)  # Removes an unfinished data set.
     if parent := os.environ.get(PARENT_VARIABLE):
         Thread(target=_exit_with_parent, args=(int(parent),), daemon=True).start()
-    last_line = 0.0
+    last_line_at = 0.0
 
     def progress(done: int, total: int) -> None:
-        nonlocal last_line
-        if done == total or time.monotonic() - last_line > PROGRESS_SECONDS:
-            last_line = time.monotonic()
+        nonlocal last_line_at
+        if done == total or time.monotonic() - last_line_at > PROGRESS_SECONDS:
+            last_line_at = time.monotonic()
             try:
                 _print_line({"done": done, "total": total})
             except BrokenPipeError:  # The parent has closed its end.
-                _exit(signal.SIGTERM)
+                _raise_system_exit(signal.SIGTERM)
 
     try:
         _print_line({"answer": _handle(request, progress)})
@@ -70,11 +70,11 @@ def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PROGRESS_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(CLEANUP_SECONDS)
+    time.sleep(CLEANUP_SECONDS)  # Meanwhile the main thread cleans up, and normally exits.
     os._exit(128 + signal.SIGTERM)
 
 
-def _exit(number: int, frame: FrameType | None = None) -> None:
+def _raise_system_exit(signal_number: int, frame: FrameType | None = None) -> None:
     """Raise SystemExit; further SIGTERMs are ignored so that they cannot interrupt the cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + number)
+    sys.exit(128 + signal_number)

@@ -8,8 +8,8 @@ A step of ``n`` samples per rank on N devices, d per node, takes
 
 seconds, with m = min(N, d) devices in a node and k nodes. The slowest rank decides: with
 ``uneven`` batches or a ``slow`` rank it is the last one, and the others wait for it in ``sync``.
-On a single device ``uneven`` and ``slow`` have no effect. Random factors: ``noise`` multiplies each
-step and ``drift`` each repeat, on all ranks alike; ``jitter`` the compute of each rank and step.
+On a single device ``uneven`` and ``slow`` have no effect. Random factors multiply times: ``noise``
+each step and ``drift`` each repeat, equally on all ranks; ``jitter`` a rank's compute in a step.
 """
 
 import math
@@ -36,26 +36,26 @@ PhaseSeconds = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Law:
-    """The machine's law, in seconds unless noted; random factors as shares (0.05 = 5 %)."""
+    """The parameters of the machine's law: seconds, unless a parameter says something else."""
 
     compute: float = 1e-3
-    """Per sample."""
+    """Forward and backward of one sample."""
     host: float = 2e-3
-    """Per step, independent of the batch."""
+    """Work per step that does not depend on the batch."""
     wait: float = 0.0
-    """Per step, waiting for input."""
+    """Waiting for input, per step."""
     ring: float = 2e-3
-    """Gradients through the links of a node."""
+    """Sending all gradients once over the links within a node."""
     network: float = 4e-3
-    """Gradients through the network between nodes."""
+    """Sending all gradients once over the network between nodes."""
     latency: float = 1e-4
-    """Per doubling of the devices."""
+    """Latency of the exchange, per doubling of the devices."""
     slow: float = 0.0
     """Additional compute per step on the last of several ranks."""
     uneven: float = 0.0
     """A share: relative batch sizes go from 1 - uneven (first rank) to 1 + uneven (last)."""
     jitter: float = 0.0
-    """Standard deviation of the logarithm of the factor of a rank's compute in a step."""
+    """Standard deviation of log(factor); 0.05 varies a rank's compute by about 5 % per step."""
     launch: float = 4.0
     rendezvous: float = 0.5
     """Multiplied by 1 + log2 of the devices."""
@@ -64,7 +64,7 @@ class Law:
     validate: float = 1.0
     """On one device; n devices take 1/n of it."""
     checkpoint: float = 0.0
-    """At the end; 0 means no checkpoint."""
+    """Writing a checkpoint after the training; 0 means no checkpoint."""
     shutdown: float = 0.5
     memory: float = 2e9
     """Bytes on each device."""
@@ -73,9 +73,9 @@ class Law:
     idle_watts: float = 0.0
     """Power of a device that waits for other ranks or input, or before and after training."""
     noise: float = 0.0
-    """Standard deviation of the logarithm of a step's factor."""
+    """Standard deviation of log(factor); the factor multiplies the time of one step."""
     drift: float = 0.0
-    """Standard deviation of the logarithm of a repeat's factor."""
+    """Standard deviation of log(factor); the factor multiplies all steps of one repeat."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Law":
@@ -117,7 +117,7 @@ class Law:
         return self.compute * self.rank_samples(samples, rank, world) + self.host + slow
 
     def step(self, samples: int, topology: Topology) -> float:
-        """Return the seconds of one step without jitter and noise, ``samples`` on each rank."""
+        """Return the seconds of a step without jitter and noise; ranks average ``samples``."""
         world = topology.world
         return self.wait + self.work_seconds(samples, world - 1, world) + self.transfer(topology)
 
@@ -148,15 +148,15 @@ class Fake(Framework):
     def __init__(self) -> None:
         self._noise: list[float] = []  # The factor of each step.
         self._slowest: list[float] = []  # The slowest rank's seconds of work in each step.
-        self._laps: list[PhaseSeconds] = []  # Of the current rank, in each step.
-        self._meters: list[Meter] = []  # Of the current node.
+        self._laps: list[PhaseSeconds] = []  # The current rank's phases in each step.
+        self._meters: list[Meter] = []  # The meters of the current node's devices.
 
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
         if not law.step(spec.global_batch // spec.replicas, spec.topology):
             raise SpecError("with this law a step takes no time", hint="give compute above 0")
         rule, checkpoints = spec.remainder, spec.checkpoint_every or spec.resume
-        for field, is_set, sentence in (
+        for field, is_set, limitation in (
             ("parallelism", spec.parallelism != Parallelism(), "splits no model"),
             ("remainder", rule != "drop", f"cannot {rule} a remainder, it only drops it"),
             ("checkpoints", checkpoints, "has no checkpoints"),
@@ -164,7 +164,7 @@ class Fake(Framework):
             ("start", spec.started_by != "direct", "is one process"),
         ):
             if is_set:
-                raise SpecError(f"the fake machine {sentence}", hint=f"leave {field} out")
+                raise SpecError(f"the fake machine {limitation}", hint=f"leave {field} out")
         if _data_size(spec) < spec.replicas:
             raise too_few_samples(_data_size(spec), spec.replicas)
 
@@ -193,7 +193,7 @@ class Fake(Framework):
         session.meter.read(clock.time)
         self._noise = self._noise or step_noise(spec, law, session.total_steps)
         self._slowest = self._slowest or session.slowest_work()
-        if not self._laps or law.slow or law.uneven or law.jitter:  # Otherwise ranks are equal.
+        if not self._laps or law.slow or law.uneven or law.jitter:  # Else all ranks take equal time
             self._laps = session.laps_of(rank, self._slowest, self._noise)
         session.laps = self._laps
         yield session
@@ -226,19 +226,19 @@ class FakeSession(Session):
         self.outline = Outline(epochs=spec.epochs, steps=steps, samples=size, seen=seen)
         self.total_steps = steps * (spec.epochs or 1)
         self.laps: list[PhaseSeconds] = []
-        """The laps of this rank in each step."""
+        """The seconds that this rank spends in each phase of each step."""
         self.meter = Meter(law.watts, law.idle_watts)
-        self._computed_seconds = 0.0
+        self._computed_seconds = 0.0  # Since the meter was last read.
         self._steps_done = 0
 
     def work_by_step(self, rank: int) -> list[float]:
         """Return the seconds of a rank's own work in each step, before noise."""
         law = self._law
-        mean = law.work_seconds(self._batch, rank, self._world)
+        seconds = law.work_seconds(self._batch, rank, self._world)
         compute = law.compute * law.rank_samples(self._batch, rank, self._world)
         rng = random.Random(f"{self._id} rank {rank}")
         factors = _lognormal_factors(law.jitter, self.total_steps, rng)
-        return [mean + compute * (factor - 1) for factor in factors]
+        return [seconds + compute * (factor - 1) for factor in factors]
 
     def slowest_work(self) -> list[float]:
         """Return the seconds of the slowest rank's own work in each step, before noise."""
@@ -250,7 +250,7 @@ class FakeSession(Session):
         return longest
 
     def laps_of(self, rank: int, slowest: list[float], noises: list[float]) -> list[PhaseSeconds]:
-        """Return a rank's laps in each step; waiting for the slowest rank is in ``sync``."""
+        """Return a rank's seconds by step and phase; ``sync`` includes waiting for the slowest."""
         wait, transfer = self._law.wait, self._transfer
         return [  # Backward takes twice as long as forward.
             (wait * noise, own * noise / 3, own * noise * 2 / 3, (transfer + longest - own) * noise)
@@ -308,8 +308,8 @@ def step_noise(spec: RunSpec, law: Law, steps: int) -> list[float]:
 
 
 def _lognormal_factors(deviation: float, count: int, rng: random.Random) -> list[float]:
-    """Return lognormal factors of mean 1; ``deviation`` is that of their logarithms."""
+    """Return lognormal factors of mean 1, with the standard deviation of their logarithms."""
     if not deviation:
         return [1.0] * count
-    shift = -(deviation**2) / 2
+    shift = -(deviation**2) / 2  # Makes the mean of the factors 1.
     return [math.exp(shift + deviation * rng.gauss(0, 1)) for _ in range(count)]

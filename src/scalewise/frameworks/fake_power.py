@@ -17,31 +17,30 @@ class Meter:
         self.readings: list[tuple[float, float]] = [(0.0, 0.0)]
         """Seconds since the launch, and joules up to then."""
 
-    def read(self, now: float, computed: float = 0.0) -> None:
-        """Add a reading, after ``computed`` seconds of computing since the previous one."""
+    def read(self, now: float, busy_seconds: float = 0.0) -> None:
+        """Add a reading; the device computed for ``busy_seconds`` since the previous reading."""
         previous, joules = self.readings[-1]
         joules += self._idle_watts * (now - previous)
-        joules += (self._busy_watts - self._idle_watts) * computed
+        joules += (self._busy_watts - self._idle_watts) * busy_seconds
         self.readings.append((now, joules))
 
 
 def write_node(
     folder: Path, host: str, attempt: int, launched: float, meters: Sequence[Meter]
 ) -> None:
-    """Append the readings of a node's meters to its file; all meters were read at equal times."""
-    devices: list[dict[str, Any]] = [
-        {"index": index, "name": "simulated"} for index in range(len(meters))
-    ]
-    lines = [{"schema": SCHEMA, "host": host, "interval": 1.0, "devices": devices}]
-    for number, (at, _) in enumerate(meters[0].readings):
-        devices = []
+    """Append a node's readings to its file; its meters must have been read at the same times."""
+    devices = [{"index": index, "name": "simulated"} for index in range(len(meters))]
+    header = {"schema": SCHEMA, "host": host, "interval": 1.0, "devices": devices}
+    lines: list[dict[str, Any]] = [header]
+    for number, (seconds, _) in enumerate(meters[0].readings):
+        samples = []
         for index, meter in enumerate(meters):
             now, joules = meter.readings[number]
             previous, previous_joules = meter.readings[max(0, number - 1)]
             power = (joules - previous_joules) / (now - previous) if now > previous else None
             sample = {"index": index, "energy": joules, "power": power, "own": 1, "foreign": 0}
-            devices.append(sample)
-        lines.append({"at": launched + at, "devices": devices})
+            samples.append(sample)
+        lines.append({"at": launched + seconds, "devices": samples})
     path = node_file(folder, host)
     try:
         with path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The gradient noise scale: the batch up to which more samples still improve a step.
+"""The gradient noise scale: the batch size up to which more samples clearly improve a step.
 
 tr Σ / |G|² of McCandlish et al. (arXiv:1812.06162), in samples: G is the gradient over all data,
 Σ the covariance of single samples' gradients around it.
@@ -11,16 +11,16 @@ from statistics import fmean, stdev
 from typing import Any
 
 BLOCKS = 10
-"""Blocks of the jackknife interval, and the smallest number of estimates."""
+"""Blocks of the jackknife interval; also the fewest estimates from which it is computed."""
 STUDENT_T = 1.833
-"""95 % quantile of Student's t for 9 degrees of freedom (``BLOCKS`` - 1): 90 % if two-sided."""
+"""95 % quantile of Student's t for ``BLOCKS`` - 1 = 9 degrees of freedom: for a 90 % interval."""
 
 
 class Noise:
     """The noise scale, from the squared gradient norms of batches of ``small`` and ``big`` samples.
 
     >>> noise = Noise(small=10, big=20)
-    >>> for _ in range(10):  # |G|² = 4 and tr Σ = 100, so 4 + 100/10 and 4 + 100/20.
+    >>> for _ in range(10):  # |G|² = 4, tr Σ = 100: squared norms 4 + 100/10 and 4 + 100/20.
     ...     noise.add(14.0, 9.0)
     >>> noise.scale()
     {'scale': 25.0, 'low': 25.0, 'high': 25.0, 'estimates': 10}
@@ -31,19 +31,20 @@ class Noise:
         self._signal: list[float] = []  # Estimates of |G|².
         self._variance: list[float] = []  # Estimates of tr Σ.
 
-    def add(self, small: float, big: float) -> None:
-        """Add one step's |G_small|² and |G_big|²; values that overflowed are ignored."""
-        if math.isfinite(small) and math.isfinite(big):
-            small_batch, big_batch = self._small_batch, self._big_batch
-            self._signal.append((big_batch * big - small_batch * small) / (big_batch - small_batch))
-            self._variance.append((small - big) / (1 / small_batch - 1 / big_batch))
+    def add(self, small_norm2: float, big_norm2: float) -> None:
+        """Add one step's squared gradient norms; values that overflowed are ignored."""
+        if math.isfinite(small_norm2) and math.isfinite(big_norm2):
+            small, big = self._small_batch, self._big_batch
+            self._signal.append((big * big_norm2 - small * small_norm2) / (big - small))
+            self._variance.append((small_norm2 - big_norm2) / (1 / small - 1 / big))
 
     def scale(self) -> dict[str, Any]:
-        """Return mean tr Σ / mean |G|², with a 90 % interval (jackknife over blocks of steps).
+        """Return mean tr Σ / mean |G|² (a mean of ratios would not converge), with a 90 % interval.
 
-        A mean of ratios would not converge. Values are None if estimates are too few or too noisy.
+        All values are None if the estimates are too few or too noisy.
         """
         count = len(self._signal)
+        # Means over blocks of steps, for the jackknife.
         signal, variance = _block_means(self._signal), _block_means(self._variance)
         if count < BLOCKS or not _is_above_zero(signal) or not _is_above_zero(variance):
             return {"scale": None, "low": None, "high": None, "estimates": count}

@@ -1,6 +1,6 @@
-"""Data sets that fit into memory: images stay uint8 (count × height × width × channels).
+"""Data sets that fit into memory: images are uint8 (count × height × width × channels).
 
-``ImageTransform`` says how each framework converts a batch to what the model sees.
+``ImageTransform`` says how each framework converts a batch to the numbers that the model sees.
 """
 
 from contextlib import suppress
@@ -14,24 +14,24 @@ from scalewise.frameworks.data import Labelled
 from scalewise.frameworks.data_source import Source
 
 HELD_OUT = 5
-"""Data sets without a validation split: every fifth sample is used for validation."""
+"""Training samples per validation sample, roughly, where a data set has no validation split."""
 BYTE_SCALE = 1 / 255
 IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and standard deviation of ImageNet's channels, customary for all photos."""
+"""Mean and standard deviation of ImageNet's channels, commonly used for any photos."""
 CIFAR_MEAN_STD = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 """Mean and standard deviation of CIFAR-10's channels, used for CIFAR-100 too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTransform:
-    """The conversion of stored bytes to the numbers that a model sees."""
+    """The conversion of stored images to the numbers that a model sees."""
 
     scale: float | None = None
-    """Factor for each byte; None for tokens, which are not converted."""
+    """Factor for each byte; None for a data set of tokens, which are not converted."""
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Mean and standard deviation of each channel, to normalize with after scaling."""
     edge: int | None = None
-    """Pixels per side that images are resized to; None if they have the right size."""
+    """Pixels per side that images are resized to; None if they are stored in the model's size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
 
 def _make_synthetic(source: Source, shape: tuple[int, int, int]) -> Arrays:
     """Return noisy copies of ten random patterns, one per class, so that a model can learn."""
-    channels, *edges = shape
+    channels, *size = shape
     rng = np.random.default_rng(20)  # Any fixed seed: all ranks must draw the same.
-    patterns = rng.integers(0, 128, (10, *edges, channels), dtype=np.uint8)
+    patterns = rng.integers(0, 128, (10, *size, channels), dtype=np.uint8)
 
     def make_split(count: int) -> Labelled:
         labels = rng.integers(0, 10, count)
-        noise = rng.integers(0, 128, (count, *edges, channels), dtype=np.uint8)
+        noise = rng.integers(0, 128, (count, *size, channels), dtype=np.uint8)
         return Labelled(patterns[labels] + noise, labels)  # At most 254: no overflow of uint8.
 
     train = make_split(source.count)

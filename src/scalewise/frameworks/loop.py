@@ -1,13 +1,14 @@
 """The one training loop, for all frameworks.
 
     for each epoch:
-        train       step, step, step …          one span, synchronized at its end
-        checkpoint  ``checkpoint_every`` steps  a span between two spans of training
-        validate    over all ranks              a span
+        train       step, step, step …        waits for the device at the end
+        checkpoint  every ``checkpoint_every`` steps, between two stretches of training
+        validate    over all ranks
     save the weights, if the run sets ``save``
 
-A run with a number of steps or samples is one epoch here: the session starts new passes over the
-data. A run with a checkpoint in its folder continues from it.
+Each of these is recorded as a span: a name, a start and an end. A run without epochs, which has a
+number of steps or samples, is one epoch here: its session repeats the data as often as needed.
+A run with a checkpoint in its folder continues from that checkpoint.
 """
 
 import time
@@ -26,11 +27,11 @@ from scalewise.spec import RunSpec
 POLL_SECONDS = 1.0
 """Approximate time between two checks for a requested stop."""
 MAX_LOSSES = 1000
-"""Maximum number of losses recorded per epoch; of more, every n-th is recorded."""
+"""Maximum number of losses recorded per epoch; if there are more, every n-th is recorded."""
 
 
 class Training:
-    """The training that ``spec`` describes; only one rank has a ``log``."""
+    """The training that ``spec`` describes; ``log`` is None on all ranks but one."""
 
     def __init__(
         self, spec: RunSpec, session: Session, probe: Probe, folder: Path, log: Log | None
@@ -40,13 +41,13 @@ class Training:
         self._outline = session.outline
         self._total_steps = self._outline.steps * (self._outline.epochs or 1)
         self._steps_done = 0
-        """Optimizer steps done, those before a restart included."""
+        """Optimizer steps done, including those before a restart."""
         self._store_begun = False
         """Whether this attempt has begun to write a checkpoint; it may not be complete."""
         self._preemption: Preemption | None = None
 
     def run(self) -> int:
-        """Train; return 0, or the steps done if a stop was requested and a checkpoint is stored."""
+        """Train; return 0 at the normal end, or the steps done if it was asked to stop earlier."""
         outline = self._outline
         self._probe.note(outline=asdict(outline))
         self._restore()
@@ -83,7 +84,7 @@ class Training:
                 say(f"damaged        {sentence}")
 
     def _train_stretch(self, epoch: int) -> tuple[Mapping[str, Any], bool]:
-        """Train to a checkpoint, a stop or the epoch's end; return the span and whether to stop."""
+        """Train to the next checkpoint, stop or epoch's end; return span and ``stop_requested``."""
         session, probe = self._session, self._probe
         start, stop_requested, every = self._steps_done, False, self._spec.checkpoint_every
         end = (epoch + 1) * self._outline.steps
@@ -107,14 +108,14 @@ class Training:
         return span, stop_requested
 
     def _store_if_due(self, stop_requested: bool) -> bool:
-        """Begin a checkpoint if due; on a requested stop, return whether it is complete."""
+        """Begin a checkpoint if due; return whether to stop now, with a complete checkpoint."""
         every = self._spec.checkpoint_every
         due = every and (self._steps_done % every == 0 or self._steps_done == self._total_steps)
         if due or stop_requested:
             with self._probe.span("checkpoint", step=self._steps_done):
                 self._report_problem(self._session.store(self._checkpoints))
             self._store_begun = True
-        if stop_requested and self._steps_done < self._total_steps:  # Else the run just ends.
+        if stop_requested and self._steps_done < self._total_steps:  # Else it ends normally.
             with self._probe.span("checkpoint"):
                 problem = self._session.wait_stored()
             self._report_problem(problem)
@@ -155,7 +156,7 @@ class Training:
                 session.save(self._folder / "weights.pt")
 
     def _report_problem(self, problem: str, consequence: str = "training continues") -> None:
-        """Log why a checkpoint failed, if it did: the run does not end because of it."""
+        """Log ``problem``, why a checkpoint failed, unless it is empty; the run goes on."""
         if problem and self._log:
             say(f"{problem}; {consequence}")
 
@@ -171,7 +172,7 @@ class Preemption:
         self._path, self._session = folder / LEAVE, session
         self._steps_since_poll, self._last_poll = 0, time.monotonic()
         self._steps_between_polls = 1
-        """The same on all ranks, which poll together."""
+        """The same on all ranks: polling is an exchange in which all take part."""
 
     def after_step(self, probe: Laps) -> bool:
         """Count a step, poll if it is time, and return whether all ranks stop now."""
@@ -180,9 +181,9 @@ class Preemption:
             return False
         seconds = time.monotonic() - self._last_poll
         steps = max(1, int(self._steps_since_poll * POLL_SECONDS / max(seconds, 1e-6)))
-        # A maximum of negative numbers finds the fewest steps: one exchange for both values.
-        stop, fewest = self._session.max_over_ranks([int(self._path.exists()), -steps])
-        self._steps_between_polls = -fewest
+        # The fewest steps of any rank are minus the maximum of -steps: one exchange is enough.
+        stop, minus_fewest = self._session.max_over_ranks([int(self._path.exists()), -steps])
+        self._steps_between_polls = -minus_fewest
         self._steps_since_poll, self._last_poll = 0, time.monotonic()
         probe.lap("other")
         return bool(stop)

@@ -1,7 +1,7 @@
 """The learning rate of each optimizer step; standard library only.
 
-The rules of Goyal et al. (linear, arXiv:1706.02677) and Krizhevsky (square root, arXiv:1404.5997)
-scale ``lr`` from the batch that it was tuned for to the global batch.
+If a run names the batch that ``lr`` was tuned for, ``lr`` is scaled to the global batch by the rule
+of Goyal et al. (linear, arXiv:1706.02677) or Krizhevsky (square root, arXiv:1404.5997).
 """
 
 import math

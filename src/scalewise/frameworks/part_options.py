@@ -1,4 +1,4 @@
-"""The options of a run: the keyword arguments of its parts, which are workload and strategy."""
+"""A run's options: keyword arguments of its two *parts*, the workload and the strategy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -12,7 +12,7 @@ from scalewise.spec import RunSpec
 from scalewise.validate import INT32_MAX, check_integer, check_type, suggest_name
 
 BUILD_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
-"""What a model may raise if it cannot be built for these samples or options."""
+"""Exceptions of a model that cannot be built for the shape of the samples or with the options."""
 
 
 def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
@@ -30,7 +30,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
 
 
 def option_names(part: Any) -> list[str]:
-    """Return a part's options: its keywords, or the fields where the default is a dataclass."""
+    """Return the names of a part's options: its keywords; of a dataclass keyword, the fields."""
     names: list[str] = []
     for name, default in _keywords(part).items():
         names += [field.name for field in fields(default)] if is_dataclass(default) else [name]
@@ -50,13 +50,13 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
             arguments[name] = spec.options[name]
     if _takes_any_option(part):
         strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
-        used = {*arguments, *option_names(strategy)}
-        arguments |= {key: value for key, value in spec.options.items() if key not in used}
+        named = {*arguments, *option_names(strategy)}  # These are not for ``**kwargs``.
+        arguments |= {key: value for key, value in spec.options.items() if key not in named}
     return arguments
 
 
 def build_model(factory: Callable[..., Any], spec: RunSpec, shape: Shape, classes: int) -> Any:
-    """Return a workload's model for images of a shape, or for sequences of a length."""
+    """Return a workload's model; ``shape`` is that of an image, or the length of a sequence."""
     try:
         return factory(shape, classes, **options_for(factory, spec))
     except ScalewiseError:
@@ -79,22 +79,22 @@ def _build_hint(workload: str, shape: Shape, classes: int) -> str:
     'call it in Python to see where: from mine import net; net(64, 10)'
     """
     module, colon, name = workload.partition(":")
-    if not colon or module in plugins.framework_parts("libraries", "torch"):  # Not a user's.
+    if not colon or module in plugins.framework_parts("libraries", "torch"):  # Not the user's code.
         return "check its options, and the size of its input: edge, length or data"
     call = f"from {module} import {name.partition('.')[0]}; {name}({shape}, {classes})"
     return f"call it in Python to see where: {call}"
 
 
 def _refuse_value(name: str, value: Any, default: Any) -> None:
-    """Refuse a value whose type is not that of the option's default, and sizes below 1."""
+    """Refuse a value of another type than the option's default, and whole numbers below 1."""
     if isinstance(default, bool):
         check_type(name, value, bool, "true or false")
     elif isinstance(default, int):
         check_integer(name, value, minimum=min(1, default))  # 0 is valid if it is the default.
     elif isinstance(default, Sequence) and not isinstance(default, str):
         check_type(name, value, (list, tuple), f"a list, such as {[*default]}")
-        integers = all(isinstance(item, int) for item in default)
-        if integers and not all(type(item) is int and 0 < item <= INT32_MAX for item in value):
+        is_numeric = all(isinstance(item, int) for item in default)
+        if is_numeric and not all(type(item) is int and 0 < item <= INT32_MAX for item in value):
             raise SpecError(
                 f"each of {name} must be a whole number from 1 to {INT32_MAX:,}, got {value!r}",
                 hint=f"for example {name} = {[*default]}",

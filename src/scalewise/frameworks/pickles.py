@@ -5,11 +5,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-MAX_NAME_CHARACTERS = 80
+MAX_NAME_CHARACTERS = 80  # In messages.
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """An unpickler that loads ``allowed`` classes, by module and name, and refuses all others."""
+    """An unpickler that refuses every name but ``allowed``, a mapping (module, name) -> object."""
 
     def __init__(
         self, file: BinaryIO, allowed: Mapping[tuple[str, str], Any], *, encoding: str = "ASCII"
@@ -37,7 +37,7 @@ def one_line(name: str) -> str:
 
 
 def describe_failure(problem: BaseException) -> str:
-    """Return in one line why a file could not be loaded, without advice to load it unsafely.
+    """Return in one line why a file was not loaded, without PyTorch's advice to load it unsafely.
 
     >>> describe_failure(ValueError("Weights only load failed. Use weights_only=False … "
     ...     "Unsupported global: GLOBAL posix.system was not an allowed global by default."))

@@ -16,10 +16,10 @@ NO_SAMPLE = -1
 
 
 class Shards:
-    """The sample indices of one replica, micro-step by micro-step.
+    """The shares of one replica: its sample indices, micro-step by micro-step.
 
-    An epoch is one permutation, equal on all replicas, cut into global batches; each replica takes
-    every n-th sample. So a global batch has the same samples on any number of replicas.
+    An epoch is one permutation, equal on all replicas, cut into global batches. Each of n replicas
+    takes every n-th sample, so a global batch has the same samples for any n.
     """
 
     def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
@@ -36,9 +36,9 @@ class Shards:
         if rule == "drop" and not self._full_steps:
             rule = "short"  # There is only one global batch: use it although it is not full.
         if remainder and rule == "pad":
-            self._full_steps += 1
+            self._full_steps += 1  # Repeated samples fill the last global batch.
         self._remainder = remainder if rule == "short" else 0
-        """Samples of the last global batch, on all replicas, if that is not full."""
+        """Samples of all replicas in the last step, if its global batch is not full; else 0."""
 
     def __len__(self) -> int:
         return (self.steps - self._start_step) * self._accumulate
@@ -52,7 +52,7 @@ class Shards:
     def samples_per_epoch(self) -> int:
         """Samples this replica trains on per epoch."""
         full = self._full_steps * self._batch * self._accumulate
-        return full + sum(self.counts(self._full_steps))
+        return full + sum(self.counts(self._full_steps))  # Adds 0 if there is no short step.
 
     def set_epoch(self, epoch: int, start_step: int = 0) -> None:
         """Choose the permutation, and the first step to yield."""
@@ -76,8 +76,8 @@ class Shards:
         return self._global_batch if self.is_full(step) else self._remainder
 
     def weights(self, step: int) -> list[float]:
-        """Return the factor for the mean loss of each micro-step. The weighted gradients, averaged
-        over replicas, are the mean over the global batch, even if that is not full.
+        """Return the factor for the mean loss of each micro-step. The average of the weighted
+        gradients over replicas is then the mean over a global batch, even one that is not full.
         """
         return [count * self._replicas / self.global_samples(step) for count in self.counts(step)]
 
@@ -101,9 +101,10 @@ class Shards:
 def validation_batches(
     size: int, batch: int, replica: int, replicas: int
 ) -> tuple[list[int], list[Indices]]:
-    """Return how many samples count in each validation batch, and each batch's indices, padded.
+    """Return the number of valid samples in each validation batch, and each batch's indices.
 
-    All replicas get equally many batches, so that their exchanges during validation match.
+    Batches are padded with index 0 after the valid samples. All replicas get equally many batches,
+    so that their exchanges during validation match.
     """
     own_indices = np.arange(replica, size, replicas)
     starts = range(0, -(-size // replicas), batch)  # Up to the longest share, size / replicas.
@@ -122,8 +123,8 @@ def pad_indices(indices: Indices, count: int, batch: int) -> Indices:
 
 
 def count_steps(spec: RunSpec, size: int) -> int:
-    """Return the optimizer steps per epoch, or in total without epochs; equal on all ranks."""
-    shard = Shards(size, spec, spec.replicas - 1)  # The last replica never has more than others.
+    """Return the optimizer steps per epoch, or in total if the run has no number of epochs."""
+    shard = Shards(size, spec, spec.replicas - 1)  # The last replica has the fewest samples.
     if spec.samples is None:
         return spec.steps or shard.steps
     epochs, remaining = divmod(spec.samples, shard.samples_per_epoch)
@@ -137,11 +138,11 @@ def samples_by_step(shards: Sequence[Shards]) -> list[int]:
     return [sum(sum(shard.counts(n)) for shard in shards) for n in range(shards[0].steps)]
 
 
-def samples_in_steps(steps: int, samples: Sequence[int]) -> int:
-    """Return the samples of ``steps`` steps, where ``samples`` are those of an epoch's steps.
+def samples_in_steps(steps: int, by_step: Sequence[int]) -> int:
+    """Return the samples of ``steps`` steps; ``by_step`` has those of each step of an epoch.
 
     >>> samples_in_steps(5, [8, 8, 3])
     35
     """
-    epochs, remainder = divmod(steps, len(samples))
-    return epochs * sum(samples) + sum(samples[:remainder])
+    epochs, remainder = divmod(steps, len(by_step))
+    return epochs * sum(by_step) + sum(by_step[:remainder])

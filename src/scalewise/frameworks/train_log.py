@@ -21,10 +21,11 @@ class Log:
         self._unit = "samples"
 
     def print_outline(self, spec: RunSpec, session: Session, done: int) -> None:
-        """Print the configuration and the size of the run; ``done`` steps are in its checkpoint."""
+        """Print the run's configuration and size; a checkpoint with ``done`` steps was restored."""
         outline = session.outline
         self._unit = outline.unit
-        self._ratio = min(spec.replicas, spec.ranks)  # If all ranks see equally many.
+        # If all ranks see equally many samples; ranks of the same replica see the same ones.
+        self._ratio = min(spec.replicas, spec.ranks)
         if outline.together and outline.seen:
             self._ratio = outline.together / outline.seen
         fields = {key: value for key, value in spec.to_dict().items() if value not in (None, {})}
@@ -59,7 +60,7 @@ class Log:
         samples_and_seconds: tuple[int, float],
         validation_seconds: float,
     ) -> None:
-        """Print the result of an epoch; ``samples_and_seconds`` are of this rank's training."""
+        """Print an epoch's result; this rank's samples are 0 if there is no single throughput."""
         samples, seconds = samples_and_seconds
         parts = [f"epoch {epoch + 1}"]
         if samples:
@@ -72,7 +73,7 @@ class Log:
             parts.append(f"{quality.samples / validation_seconds:,.1f} {self._unit}/s")
         say("  ".join(parts))
 
-    def print_end(self, memory: int | None, exchanged: Mapping[str, Any], stopped_at: int) -> None:
+    def print_end(self, memory: int | None, exchange: Mapping[str, Any], stopped_at: int) -> None:
         """Print a summary; ``stopped_at`` is the last step if a stop was requested, else 0."""
         if stopped_at:
             say(f"stop requested stopped after step {stopped_at:,}, with a checkpoint")
@@ -83,9 +84,9 @@ class Log:
         say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, before shutdown")
         if memory is not None:
             say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")
-        if compression := exchanged.get("compression"):
+        if compression := exchange.get("compression"):
             say(f"compression    {_describe_compression(compression)}")
-        if noise := exchanged.get("noise"):
+        if noise := exchange.get("noise"):
             say(f"gradient noise {_describe_noise(**noise)}")
 
 

@@ -1,4 +1,4 @@
-"""JAX. This file does not import jax: its environment variables must be set before that."""
+"""JAX. This file does not import jax: JAX reads environment variables when it is imported."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from scalewise.spec import RunSpec
 
 OLDEST = (0, 6)
 """Oldest supported version of JAX."""
-DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"
+DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"  # CPU devices of a process.
 REFUSED: Refused = {
     **TORCH_ONLY, "compile": ("blocks", "graphs"), "precision": ("fp16",), "device": ("xpu",)
 }  # fmt: skip
@@ -45,8 +45,8 @@ class Jax(Framework):
     def check(self, spec: RunSpec) -> None:
         version = installed_version("jax", extra="jax")
         refuse_older("JAX", version, OLDEST, hint="pip install --upgrade jax")
-        installed_version("jaxlib", extra="jax")
-        installed_version("optax", extra="jax")
+        for package in ("jaxlib", "optax"):
+            installed_version(package, extra="jax")  # Refuses a missing package.
         refuse_fields(spec, REFUSED, REASONS)
         refuse_start("a jax run", spec)
         shape = in_memory_source(spec).shape
@@ -71,16 +71,16 @@ class Jax(Framework):
         return facts()
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        os.environ.update(variables(spec, os.environ))
+        os.environ.update(environment_variables(spec, os.environ))
         from scalewise.frameworks.jax.session import session
 
         return session(spec, rank, probe)
 
 
-def variables(spec: RunSpec, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables to set before JAX is imported: CPU devices and threads.
+def environment_variables(spec: RunSpec, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables, to be set before JAX is imported, for its CPU devices and threads.
 
-    Without a limit on threads (``NPROC``), a second device would take cores from the first.
+    ``NPROC`` limits threads: otherwise one device would use all cores, and two would share them.
     """
     devices = spec.topology.world // spec.ranks
     flags = re.sub(rf"{DEVICE_COUNT_FLAG}=\S*", "", env.get("XLA_FLAGS", "")).split()

@@ -28,7 +28,7 @@ class ReadyClock:
     def __init__(self) -> None:
         self._array: Any = None
         self._queue: SimpleQueue[tuple[Any, Mark | Event] | None] = SimpleQueue()
-        """Arrays with their marks; an event is set when its turn comes; None ends the thread."""
+        """(array, mark) to time, (None, event) to set once all before are ready, None to exit."""
         self._thread = Thread(target=self._wait_for_arrays, daemon=True)
         self._thread.start()
 
@@ -38,7 +38,7 @@ class ReadyClock:
 
     def mark(self) -> Mark:
         array, self._array = self._array, None
-        if array is None:
+        if array is None:  # There is nothing to wait for.
             return Mark(time.perf_counter())
         mark = Mark()
         self._queue.put((array, mark))
@@ -48,10 +48,11 @@ class ReadyClock:
         return mark.at is not None
 
     def between(self, earlier: Sequence[Mark], later: Sequence[Mark]) -> list[float]:
+        # All these marks have passed; ``or 0.0`` is only for the type checker.
         return [(end.at or 0.0) - (start.at or 0.0) for start, end in zip(earlier, later)]
 
     def settle(self) -> None:
-        """Wait until every mark has passed."""
+        """Wait until the arrays of all marks so far are ready."""
         done = Event()
         self._queue.put((None, done))
         done.wait()
@@ -62,10 +63,10 @@ class ReadyClock:
 
     def _wait_for_arrays(self) -> None:
         while (item := self._queue.get()) is not None:
-            array, waiter = item
-            if isinstance(waiter, Event):
-                waiter.set()
+            array, mark_or_event = item
+            if isinstance(mark_or_event, Event):
+                mark_or_event.set()
                 continue
             with suppress(Exception):  # The training raises the error when it uses the array.
                 array.block_until_ready()
-            waiter.at = time.perf_counter()
+            mark_or_event.at = time.perf_counter()

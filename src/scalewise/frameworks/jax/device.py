@@ -21,7 +21,8 @@ def initialize(spec: RunSpec) -> None:
     jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(spec.precision))
     if spec.ranks == 1:
         return
-    uses_one_gpu = spec.started_by != "node" and spec.device != "cpu"  # "node": all of the node.
+    # With start = "node", one process uses all devices of its node.
+    uses_one_gpu = spec.started_by != "node" and spec.device != "cpu"
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         coordinator_address=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
@@ -32,7 +33,7 @@ def initialize(spec: RunSpec) -> None:
 
 
 def find_devices(spec: RunSpec) -> list[Any]:
-    """Return the devices of a run, one per replica in this order, equally many of each process."""
+    """Return the device of each replica of a run; every process has equally many replicas."""
     try:
         devices = jax.devices(PLATFORMS.get(str(spec.device), spec.device))
     except (RuntimeError, AssertionError) as error:  # An AssertionError has no message.
@@ -62,7 +63,7 @@ def find_devices(spec: RunSpec) -> list[Any]:
 
 
 def peak_memory(devices: list[Any]) -> int | None:
-    """Return the peak bytes of this process's fullest device; on CPUs, of the process."""
+    """Return the peak bytes of this process's fullest device (None: unknown), or CPU process."""
     if devices[0].platform == "cpu":
         return peak_resident_bytes()
     all_stats = [device.memory_stats() for device in devices]
@@ -71,8 +72,8 @@ def peak_memory(devices: list[Any]) -> int | None:
 
 
 def facts() -> dict[str, Any]:
-    """Return JAX's version and devices; None on a rank, as ``initialize`` must come first."""
-    on_rank = "RANK" in os.environ
+    """Return JAX's version and devices; on a rank, its devices are None."""
+    on_rank = "RANK" in os.environ  # There ``initialize`` must come before looking for devices.
     devices = None if on_rank else [device.device_kind for device in jax.local_devices()]
     versions = {"version": jax.__version__, "jaxlib": jaxlib.__version__}
     return {"name": "jax", **versions, "devices": devices}

@@ -11,7 +11,7 @@ from scalewise.frameworks.sampler import NO_SAMPLE, Indices, Shards, pad_indices
 from scalewise.spec import RunSpec
 
 Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Images and labels, micro-steps × samples (device by device); padding has label ``NO_SAMPLE``."""
+"""Images and labels. Axes: micro-step, sample (sorted by device). Padding: label ``NO_SAMPLE``."""
 
 
 def training_loader(
@@ -47,6 +47,6 @@ def validation_loader(data: Labelled, spec: RunSpec, replicas: Sequence[int]) ->
 
 
 def _gather(data: Labelled, indices: Indices) -> Batch:
-    """Return the images and labels with these indices."""
+    # For NO_SAMPLE, which is -1, numpy returns the last sample: only its label is replaced.
     labels = np.where(indices == NO_SAMPLE, NO_SAMPLE, data.labels[indices])
     return data.images[indices], labels.astype(np.int32)

@@ -40,7 +40,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["JaxSession"]:
     probe.note(device=kind, threads=spec.threads)
     if rank == 0:
         say(f"devices        {len(devices)} x {kind}, {len(devices) // spec.ranks} per process")
-        say("compiled       the whole step is one program; compile has no effect")
+        say("compiled       the whole step is one program; the field compile has no effect")
     with probe.span("data"):
         data = read(in_memory_source(spec))
     clock = ReadyClock()
@@ -85,9 +85,9 @@ class JaxSession(Session):
         )
         self._eval_step = jax.jit(make_eval(spec, model, data.transform), out_shardings=replicated)
         self._rate = self._layout.replicate(np.float32(self._rates.at(0)))
-        self._losses: list[Any] = []
-        """Losses that are still on the device."""
-        self._fetched: list[float] = []
+        self._device_losses: list[Any] = []
+        """The latest losses, which are still on the device."""
+        self._host_losses: list[float] = []
         self._step, self._steps_done = 0, 0
         """Steps since ``begin``, and in total."""
         self.outline = Outline(
@@ -103,17 +103,17 @@ class JaxSession(Session):
 
     def compile(self) -> None:
         """Compile the training and validation steps for the shapes of their batches."""
-        self.begin(0)  # For a first batch; called again when the training starts.
+        self.begin(0)  # Only to get a batch: the loop calls it again when the training starts.
         batch = next(self._batches)
-        step = self._train_step.lower(self._state, *self._shard(batch), self._rate)
-        self._train_step = step.compile()
+        lowered = self._train_step.lower(self._state, *self._shard(batch), self._rate)
+        self._train_step = lowered.compile()
         batch = next(validation_loader(self._data.validation, self._spec, self._replicas))
         sums = self._layout.replicate(np.zeros(3, np.float32))
-        step = self._eval_step.lower(sums, self._state.weights, *self._shard(batch))
-        self._eval_step = step.compile()
+        lowered = self._eval_step.lower(sums, self._state.weights, *self._shard(batch))
+        self._eval_step = lowered.compile()
 
     def begin(self, epoch: int) -> None:
-        self._losses, self._fetched, self._step = [], [], 0
+        self._device_losses, self._host_losses, self._step = [], [], 0
         self._batches = training_loader(self._data.train, self._spec, self._shards, epoch)
 
     def _shard(self, batch: Sequence[Any]) -> list[Any]:
@@ -133,27 +133,27 @@ class JaxSession(Session):
         self._clock.set_array(loss)
         probe.lap("step")
         self._steps_done += 1
-        self._losses.append(loss)
-        if len(self._losses) > MAX_STEPS_AHEAD:
-            self._losses[-1 - MAX_STEPS_AHEAD].block_until_ready()
-        if len(self._losses) == FETCH_LOSSES + MAX_STEPS_AHEAD:
+        self._device_losses.append(loss)
+        if len(self._device_losses) > MAX_STEPS_AHEAD:
+            self._device_losses[-1 - MAX_STEPS_AHEAD].block_until_ready()
+        if len(self._device_losses) == FETCH_LOSSES + MAX_STEPS_AHEAD:
             self._fetch_losses(FETCH_LOSSES)
         self._step += 1
         return self._step_samples[(self._step - 1) % len(self._step_samples)]
 
     def settle(self) -> None:
-        if self._losses:
-            self._losses[-1].block_until_ready()
+        if self._device_losses:
+            self._device_losses[-1].block_until_ready()
         self._clock.settle()
 
     def _fetch_losses(self, count: int) -> None:
-        """Copy the first ``count`` losses from the device."""
-        first, self._losses = self._losses[:count], self._losses[count:]
-        self._fetched += [round(float(loss), 9) for loss in jax.device_get(first)]
+        """Move the first ``count`` losses from the device to the host."""
+        first, self._device_losses = self._device_losses[:count], self._device_losses[count:]
+        self._host_losses += [round(float(loss), 9) for loss in jax.device_get(first)]
 
     def losses(self) -> list[float]:
-        self._fetch_losses(len(self._losses))
-        return self._fetched
+        self._fetch_losses(len(self._device_losses))
+        return self._host_losses
 
     def validate(self) -> Quality | None:
         sums = self._layout.replicate(np.zeros(3, np.float32))

@@ -14,7 +14,7 @@ class Layout:
     """The shardings of a run's arrays."""
 
     batch: NamedSharding
-    """For micro-steps × samples: the samples are divided over the devices."""
+    """For arrays of micro-steps × samples, whose samples are divided over the devices."""
     replicated: NamedSharding
     """For arrays that every device holds completely."""
 
@@ -36,7 +36,7 @@ class Layout:
 
 
 def parallelize(devices: Sequence[Any]) -> Layout:
-    """Return the layout for devices in the order of replicas; XLA adds the gradient all-reduce."""
+    """Return the layout for the device of each replica. XLA adds the all-reduce of gradients."""
     mesh = Mesh(np.array(devices), ("replica",))
     return Layout(
         batch=NamedSharding(mesh, PartitionSpec(None, "replica")),

@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 def make_optimizer(name: str) -> optax.GradientTransformation:
-    """Return sgd, adam or adamw with PyTorch's defaults, before the learning rate is applied."""
+    """Return sgd, adam or adamw as in PyTorch; the training step applies the learning rate."""
     if name == "sgd":
         return optax.trace(decay=MOMENTUM)
     adam = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
@@ -50,16 +50,16 @@ def make_train_step(
     The first axis is the micro-step; the loss is the mean over the samples of the global batch.
     """
     optimizer = make_optimizer(spec.optimizer)
-    loss_sum = _make_loss(spec, model, transform)
+    loss_and_logits = _make_loss(spec, model, transform)
 
     def train_step(state: State, images: Any, labels: Any, rate: Any) -> tuple[State, Any]:
         key = jax.random.fold_in(jax.random.key(spec.seed + spec.repeat), state.step)
         samples = (labels != NO_SAMPLE).sum()
-        loss_and_gradients = jax.value_and_grad(lambda *args: loss_sum(*args)[0] / samples)
+        loss_and_gradients = jax.value_and_grad(lambda *args: loss_and_logits(*args)[0] / samples)
 
         def add_micro_step(sums: Any, micro_step: Any) -> tuple[Any, None]:
-            number, *batch = micro_step
-            result = loss_and_gradients(state.weights, *batch, jax.random.fold_in(key, number))
+            index, *batch = micro_step
+            result = loss_and_gradients(state.weights, *batch, jax.random.fold_in(key, index))
             return jax.tree.map(jnp.add, sums, result), None
 
         if spec.accumulate == 1:
@@ -82,11 +82,14 @@ def make_train_step(
 
 
 def make_eval(spec: RunSpec, model: Model, transform: ImageTransform) -> Callable[..., Any]:
-    """Return a function that adds a batch to the sums of correct samples, losses and samples."""
-    loss_sum = _make_loss(spec, model, transform)
+    """Return a function that adds a batch to the sums of correct samples, losses and samples.
+
+    The batch has a single micro-step, at index 0 of its first axis.
+    """
+    loss_and_logits = _make_loss(spec, model, transform)
 
     def add_batch(sums: Any, weights: Any, images: Any, labels: Any) -> Any:
-        loss, logits = loss_sum(weights, images[0], labels[0], None)
+        loss, logits = loss_and_logits(weights, images[0], labels[0], None)
         correct = (logits.argmax(-1) == labels[0]).sum()
         return sums + jnp.stack([correct, loss, (labels != NO_SAMPLE).sum()])
 
@@ -96,10 +99,13 @@ def make_eval(spec: RunSpec, model: Model, transform: ImageTransform) -> Callabl
 def _make_loss(
     spec: RunSpec, model: Model, transform: ImageTransform
 ) -> Callable[..., tuple[Any, Any]]:
-    """Return a function that returns the summed loss of a batch, and its logits."""
+    """Return a function that returns the summed loss of a batch, and its logits.
+
+    Its random ``key`` is for dropout; None means no dropout.
+    """
     dtype = jnp.bfloat16 if spec.precision == "bf16" else jnp.float32
 
-    def loss_sum(weights: Any, images: Any, labels: Any, key: Any) -> tuple[Any, Any]:
+    def loss_and_logits(weights: Any, images: Any, labels: Any, key: Any) -> tuple[Any, Any]:
         cast_weights = jax.tree.map(lambda weight: weight.astype(dtype), weights)
         inputs = transform_images(images, transform).astype(dtype)
         logits = model.output(cast_weights, inputs, key).astype(jnp.float32)
@@ -107,7 +113,7 @@ def _make_loss(
         targets = jax.nn.one_hot(labels, logits.shape[-1])
         return -(targets * jax.nn.log_softmax(logits)).sum(), logits
 
-    return loss_sum
+    return loss_and_logits
 
 
 def transform_images(images: Any, transform: ImageTransform) -> Any:

@@ -19,11 +19,11 @@ class Model:
     init: Callable[[np.random.Generator], dict[str, np.ndarray[Any, Any]]]
     """Draws the weights, with the names and shapes that the same network has in PyTorch."""
     output: Callable[[Weights, Any, Any], Any]
-    """(weights, images, random key or None in validation) -> logits; channels are the last axis."""
+    """(weights, images with channels last, random key or None in validation) -> logits."""
 
 
 def layer(name: str, inputs: int, outputs: int, *kernel: int) -> Shapes:
-    """Return the shapes of the weights of a convolution, or of a dense layer without a kernel."""
+    """Return the weights' shapes of a convolution; without ``kernel`` sizes, of a dense layer."""
     return {f"{name}.weight": (outputs, inputs, *kernel), f"{name}.bias": (outputs,)}
 
 
@@ -32,7 +32,7 @@ def draw_weights(shapes: Shapes, rng: np.random.Generator) -> dict[str, np.ndarr
     weights: dict[str, np.ndarray[Any, Any]] = {}
     bound = 0.0
     for name, shape in shapes.items():
-        if name.endswith(".weight"):
+        if name.endswith(".weight"):  # The bias that follows has the same bound.
             bound = 1 / sqrt(np.prod(shape[1:]))
         weights[name] = rng.uniform(-bound, bound, shape).astype(np.float32)
     return weights

@@ -10,7 +10,7 @@ from scalewise.frameworks.jax.models import Model, Weights, convolve, dense, dra
 
 
 def mnist_cnn(shape: tuple[int, int, int], classes: int, *, dropout: float = 0.25) -> Model:
-    """Return two convolutions, a pool and two dense layers; 1.2 M parameters on 28x28."""
+    """Return two convolutions, a pool and two dense layers; 1.2 M parameters for 28x28 pixels."""
     channels, height, width = shape
     if min(height, width) < 6:
         raise ValueError("two convolutions and a pool need 6 pixels a side")
