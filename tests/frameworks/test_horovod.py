@@ -214,7 +214,7 @@ def test_adasum_learns_and_is_not_a_mean(python, tmp_path):
 def there(monkeypatch):
     """Have Horovod there, with its extension and its starter."""
     monkeypatch.setattr(horovod, "installed_version", lambda package, extra: "0.28.1")
-    monkeypatch.setattr(horovod, "_refuse_unbuilt", lambda: None)
+    monkeypatch.setattr(horovod, "_refuse_no_torch_extension", lambda: None)
     monkeypatch.setattr(horovod, "which", lambda path: str(path))
     built = ModuleType("horovod.torch")
     built.mpi_built = lambda: False

@@ -216,8 +216,9 @@ from scalewise.frameworks.jax.device import find_devices
 from scalewise.spec import RunSpec
 
 said = {"framework": "jax", "workload": "mnist-cnn", "batch": 8, "steps": 3}
-os.environ.update(environment_variables(RunSpec.from_dict({**said, "topology": "1x2"}), {"XLA_FLAGS": ""}))
-assert len(find_devices(RunSpec.from_dict({**said, "topology": "1x2"}))) == 2
+two_devices = RunSpec.from_dict({**said, "topology": "1x2"})
+os.environ.update(environment_variables(two_devices, {"XLA_FLAGS": ""}))
+assert len(find_devices(two_devices)) == 2
 assert len(find_devices(RunSpec.from_dict({**said, "topology": "1x1"}))) == 1
 try:
     find_devices(RunSpec.from_dict({**said, "topology": "1x4"}))

@@ -200,7 +200,7 @@ def a_tf_run(**changes):
     ("changes", "words"),
     [
         *(({name: value}, f"{name} does not go together") for name, value in REFUSED.items()),
-        ({"topology": "2x1"}, "mirrored stays within a node"),
+        ({"topology": "2x1"}, "mirrored uses only one node"),
         ({"start": "plain"}, "mirrored takes start = 'node', and this run says 'plain'"),
         ({"strategy": "multiworker", "start": "node"}, "takes start = 'plain', 'srun' or 'mpirun'"),
         ({"parallelism": {"tensor": 2}}, "splits no model"),

@@ -290,7 +290,6 @@ class FakeSession(Session):
 
 
 def _data_size(spec: RunSpec) -> int:
-    """Return how many samples the simulated data set has."""
     if spec.data is None:
         return DEFAULT_SAMPLES
     kind, _, samples = spec.data.partition(":")

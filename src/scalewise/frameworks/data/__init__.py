@@ -1,6 +1,6 @@
 """Data sets on disk, read into numpy arrays without any framework.
 
-Images stay uint8 (height × width × channels): normalizing a batch on the device is cheaper.
+Images are uint8 (height × width × channels): the device normalizes batches, which is cheaper.
 """
 
 import os
@@ -38,5 +38,5 @@ def printable(path: "str | os.PathLike[str]") -> str:
 
 
 def broken(path: "str | os.PathLike[str]", problem: str, hint: str = "") -> Broken:
-    """Return the error for a file of a data set; ``problem`` is a sentence without its subject."""
+    """Return the error for a file of a data set; its message is the path, then ``problem``."""
     return Broken(f"{printable(path)} {problem}", hint=hint, path=os.fspath(path))

@@ -27,19 +27,19 @@ if TYPE_CHECKING:  # It imports Pillow, which only image folders need.
     from scalewise.frameworks.data.pixels import Header
 
 MAX_NAMES = 5
-"""Names listed in one note."""
+"""Maximum number of names or endings in one note."""
 CHUNK_FILES = 128
 """Files that a process checks at a time."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """The result of a check; its fields are the JSON that the lab reads."""
+    """The result of a check; its fields are the JSON keys that the command line reads."""
 
     kind: str
     folder: str
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Samples per class, by split; tokens are counted as one class."""
+    """Samples per class, by split; token files have one class, which is called tokens."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Images per size (WIDTHxHEIGHT)."""
     modes: dict[str, int] = field(default_factory=dict)
@@ -90,20 +90,20 @@ def _check_images(folder: Path, findings: Findings, progress: Progress, processe
     findings.sizes = _tally((f"{w}x{h}", count) for (_, _, (w, h)), count in headers.items())
     if len(findings.sizes) > 1:
         findings.notes.append(f"images have {len(findings.sizes)} sizes and are cropped to squares")
-    if other := sum(count for mode, count in findings.modes.items() if mode != "RGB"):
-        findings.notes.append(f"images that are not RGB and will be converted: {other:,}")
+    if not_rgb := sum(count for mode, count in findings.modes.items() if mode != "RGB"):
+        findings.notes.append(f"images that are not RGB and will be converted: {not_rgb:,}")
 
 
 def _list_folder(folder: Path, findings: Findings) -> Listing | None:
-    """List an image folder and add findings about its classes; None if it cannot be trained on."""
+    """Add findings about an image folder's classes; return None if it cannot be trained on."""
     root = str(folder)
     try:
         classes, files = list_classes(root, "train")
-        empty = [name for name, names in zip(classes, files) if not names]
-        for name in empty:
+        without_images = [name for name, names in zip(classes, files) if not names]
+        for name in without_images:
             path = f"{root}/train/{name}"
             findings.add_problem(f"class {printable(name)} has no image in train", path)
-        if empty:
+        if without_images:
             counts = {printable(name): len(names) for name, names in zip(classes, files)}
             findings.counts["train"] = counts
             return None
@@ -116,8 +116,8 @@ def _list_folder(folder: Path, findings: Findings) -> Listing | None:
         findings.notes.append("no val folder: every fifth training image is used for validation")
     else:
         counts = _class_counts(classes, listing.validation.labels)
-        if empty := [name for name, count in counts.items() if not count]:
-            findings.notes.append(f"classes without a validation image: {_first_names(empty)}")
+        if missing := [name for name, count in counts.items() if not count]:
+            findings.notes.append(f"classes without a validation image: {_first_names(missing)}")
     return listing
 
 
@@ -126,15 +126,15 @@ def _layout_notes(root: str, listing: Listing) -> list[str]:
     notes = []
     if len(listing.classes) == 1:
         notes.append("there is only 1 class: nothing can be learned")
-    validation = [name for name in VALIDATION if os.path.isdir(os.path.join(root, name))]
-    if len(validation) > 1:
-        notes.append(f"{validation[0]} is used for validation, {validation[1]} is ignored")
-    stray, ignored = _unread_files(root, ["train", *validation[:1]], listing)
+    folders = [name for name in VALIDATION if os.path.isdir(os.path.join(root, name))]
+    if len(folders) > 1:
+        notes.append(f"{folders[0]} is used for validation, {folders[1]} is ignored")
+    stray, endings = _unread_files(root, ["train", *folders[:1]], listing)
     if stray:
         names = _first_names([printable(name) for name in sorted(stray)])
         notes.append(f"images outside of class folders, which are not read: {names}")
-    if ignored:
-        most_common = ignored.most_common(MAX_NAMES)
+    if endings:
+        most_common = endings.most_common(MAX_NAMES)
         counts = ", ".join(f"{printable(ending)} ({count:,})" for ending, count in most_common)
         notes.append(f"files that are not read, by their ending: {counts}")
     return notes
@@ -157,14 +157,14 @@ def _unread_files(
                     continue
                 if ending not in ENDINGS:
                     endings[ending or "none"] += 1
-                # Train lists all images in class folders; val may list those in a file only.
+                # Train lists all class folders; val may list only the images that ANNOTATIONS names
                 elif folder == part or (part != "train" and f"{folder}/{name}" not in listed):
                     stray.append(f"{folder}/{name}")
     return stray, endings
 
 
 def _first_names(names: Sequence[str]) -> str:
-    """Return the first names and the count of all."""
+    """Return the first few names, and in parentheses the number of all names."""
     more = " …" if len(names) > MAX_NAMES else ""
     return f"{', '.join(names[:MAX_NAMES])}{more} ({len(names)})"
 
@@ -179,7 +179,7 @@ def _check_classes(findings: Findings) -> None:
 
 
 def _unlisted_paths(folder: Path) -> list[str]:
-    """Return every image file of a folder that cannot be trained on."""
+    """Return the paths of all images in a folder that ``_list_folder`` could not list."""
     paths = []
     for part in ("train", *VALIDATION):
         if (folder / part).is_dir():
@@ -269,7 +269,7 @@ def _class_counts(classes: Sequence[str], labels: Any) -> dict[str, int]:
 
 
 def _tally(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Add the counts of equal names; most frequent first."""
+    """Return the sum of the counts of each name, the most frequent name first."""
     total: Counter[str] = Counter()
     for name, count in counts:
         total[name] += count

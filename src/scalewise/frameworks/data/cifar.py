@@ -22,9 +22,9 @@ class Version:
     """File names of CIFAR-10 or CIFAR-100, and the keys in their pickles."""
 
     folder: str
-    train: tuple[str, ...]
-    validation: tuple[str, ...]
-    meta: str
+    train_files: tuple[str, ...]
+    validation_files: tuple[str, ...]
+    meta_file: str
     labels_key: str
     names_key: str
     classes: int
@@ -54,9 +54,9 @@ def find_batches(folder: Path) -> tuple[Path, Version] | None:
     """Return the folder with CIFAR's files (this one or its usual subfolder) and the version."""
     for version in VERSIONS:
         for root in (folder, folder / version.folder):
-            names = (*version.train, *version.validation)
-            # One of CIFAR-10's names is enough; "train" and "test" are not specific to CIFAR-100.
-            required = len(names) if version.train == ("train",) else 1
+            names = (*version.train_files, *version.validation_files)
+            # One of CIFAR-10's names is enough; CIFAR-100's are common, so both must exist.
+            required = len(names) if version.train_files == ("train",) else 1
             if sum((root / name).is_file() for name in names) >= required:
                 return root, version
     return None
@@ -65,10 +65,10 @@ def find_batches(folder: Path) -> tuple[Path, Version] | None:
 def refuse_empty(folder: Path) -> None:
     """Refuse batches too small for a single image, without reading them."""
     root, version = _require_batches(folder)
-    for names in (version.train, version.validation):
+    for names in (version.train_files, version.validation_files):
         files = [root / name for name in names]
         if sum(file.stat().st_size for file in files if file.is_file()) < 3 * EDGE * EDGE:
-            raise _no_images(root, names)
+            raise _no_images_error(root, names)
 
 
 def _require_batches(folder: Path) -> tuple[Path, Version]:
@@ -79,7 +79,7 @@ def _require_batches(folder: Path) -> tuple[Path, Version]:
             hint="it should hold data_batch_1 … data_batch_5 and test_batch, or train and test",
         )
     root, version = batches
-    for name in (*version.train, *version.validation):
+    for name in (*version.train_files, *version.validation_files):
         if not (root / name).is_file():
             raise SpecError(
                 f"{printable(root)} has no {name}, a part of CIFAR-{version.classes}",
@@ -88,7 +88,7 @@ def _require_batches(folder: Path) -> tuple[Path, Version]:
     return batches
 
 
-def _no_images(root: Path, files: tuple[str, ...]) -> SpecError:
+def _no_images_error(root: Path, files: tuple[str, ...]) -> SpecError:
     names = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
     return SpecError(f"{printable(root)} has no image in {names}", hint="download it again")
 
@@ -97,11 +97,11 @@ def read(folder: Path) -> Images:
     """Read CIFAR-10 or CIFAR-100 into memory."""
     root, version = _require_batches(folder)
     splits = []
-    for names in (version.train, version.validation):
+    for names in (version.train_files, version.validation_files):
         batches = [_read_batch(root / name, version) for name in names]
         images, labels = map(np.concatenate, zip(*batches))
         if not len(labels):
-            raise _no_images(root, names)
+            raise _no_images_error(root, names)
         splits.append(Labelled(images, labels))
     return Images(splits[0], splits[1], _read_class_names(root, version))
 
@@ -131,12 +131,12 @@ def _read_batch(path: Path, version: Version) -> tuple[Any, Any]:
 
 def _read_class_names(root: Path, version: Version) -> tuple[str, ...]:
     """Return the names of the classes, or their numbers where the meta file is missing."""
-    path = root / version.meta
+    path = root / version.meta_file
     if not path.is_file():
         return tuple(str(n) for n in range(version.classes))
     names = _unpickle(path).get(version.names_key)
     if not isinstance(names, list) or {*map(type, names)} - {str, bytes}:
-        names = []
+        names = []  # Refused in the next lines.
     if not len(names) == len({*names}) == version.classes:
         raise _broken_batch(path, f"it has no {version.classes} {version.names_key}")
     return tuple(map(_as_text, names))
@@ -173,32 +173,32 @@ def _broken_batch(path: Path, problem: str) -> Broken:
 
 
 class _ArrayType:
-    """The dtype of an array in a pickle. Object dtypes are refused: they make bytes pointers."""
+    """The dtype of an array in a pickle; not ``object``, which would read bytes as pointers."""
 
     def __init__(self, code: str | bytes, *_: Any) -> None:
         text = _as_text(code)
         if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
             raise pickle.UnpicklingError(f"an array of {one_line(text)!r} is not allowed in it")
-        self.numpy = np.dtype(text)
+        self.dtype = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         order: Any = _as_text(state[1])
-        self.numpy = self.numpy.newbyteorder(order)
+        self.dtype = self.dtype.newbyteorder(order)
 
 
 class _Array:
     """An array in a pickle; protocols up to 4 create it empty and fill it in ``__setstate__``."""
 
     def __init__(
-        self, content: bytes = b"", dtype: Any = None, shape: Any = (), order: Any = "C"
+        self, content: bytes = b"", array_type: Any = None, shape: Any = (), order: Any = "C"
     ) -> None:
         self.values: Any = None
-        if dtype:
-            self.values = np.frombuffer(content, dtype.numpy).reshape(shape, order=order)
+        if array_type:
+            self.values = np.frombuffer(content, array_type.dtype).reshape(shape, order=order)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, column_major, content = state
-        self.__init__(content, dtype, shape, "F" if column_major else "C")  # type: ignore[misc]
+        _, shape, array_type, by_columns, content = state
+        self.__init__(content, array_type, shape, "F" if by_columns else "C")  # type: ignore[misc]
 
 
 def _encode(text: str, encoding: str) -> bytes:

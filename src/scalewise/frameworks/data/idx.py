@@ -35,16 +35,16 @@ def read_split(folder: Path, split: str) -> tuple[Pixels, Pixels]:
 
 
 def image_size(folder: Path, split: str) -> tuple[int, int]:
-    """Return the height and width of a split's images, from headers only; all files must exist."""
+    """Return the height and width of a split's images from headers; all four files must exist."""
     paths = {name: _require_file(folder, name) for name in FILES}
-    (count, height, width), _ = _read_file(paths[f"{split} images"], 3, header_only=True)
-    (labels,), _ = _read_file(paths[f"{split} labels"], 1, header_only=True)
-    _refuse_unequal_counts(folder, split, count, labels)
+    (image_count, height, width), _ = _read_file(paths[f"{split} images"], 3, header_only=True)
+    (label_count,), _ = _read_file(paths[f"{split} labels"], 1, header_only=True)
+    _refuse_unequal_counts(folder, split, image_count, label_count)
     return height, width
 
 
 def read_array(path: Path, dimensions: int) -> Pixels:
-    """Return an idx file of bytes with this many dimensions."""
+    """Return the array in an idx file, which must hold bytes in this many dimensions."""
     sizes, content = _read_file(path, dimensions)
     return np.frombuffer(content, np.uint8).reshape(sizes)
 
@@ -71,7 +71,7 @@ def _require_file(folder: Path, name: str) -> Path:
 def _read_file(
     path: Path, dimensions: int, *, header_only: bool = False
 ) -> tuple[list[int], bytes]:
-    """Return the sizes in a file's header, and the bytes after it."""
+    """Return the sizes in a file's header, and the bytes after it (none with ``header_only``)."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * dimensions)

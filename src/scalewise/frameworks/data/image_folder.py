@@ -1,6 +1,6 @@
 """List an image folder: ``train/`` and ``val/``, one folder per class.
 
-A shared file system gets one request per folder, none per image. One rank lists for all ranks.
+Listing costs one file system request per folder, none per image. One rank lists for all ranks.
 """
 
 import errno
@@ -23,20 +23,20 @@ VALIDATION = ("val", "validation")
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet keeps all validation images in one folder, and their classes in this file."""
 HELD_OUT = 5
-"""Without a validation folder, every fifth training image is used for validation."""
+"""Without a validation folder, every fifth training image (``HELD_OUT``) is for validation."""
 
 
 class Split:
     """The files of one split, as paths relative to the data folder, and their labels."""
 
     def __init__(self, names: bytes, labels: Labels) -> None:
-        self.names, self.labels = names, labels
+        self.names, self.labels = names, labels  # A zero byte ends each name.
         ends = np.flatnonzero(np.frombuffer(names, np.uint8) == 0)
         self._starts = np.concatenate([[0], ends + 1])
 
     @classmethod
     def of(cls, names: Iterable[str], labels: Sequence[int]) -> "Split":
-        """Join names to one bytes object: 100,000 separate strings are slow to send to workers."""
+        """Return a split; one bytes object holds all names, which is faster to send to workers."""
         joined = b"".join(os.fsencode(name) + b"\0" for name in names)
         return cls(joined, np.asarray(labels, dtype=np.int32))
 
@@ -93,8 +93,8 @@ class Listing:
             return cls(absolute, classes, train, validation, val_split_from_train=False)
         if len(train) < HELD_OUT:
             raise SpecError(
-                f"{printable(root)} has no val folder, and {len(train)} images are too few to hold "
-                "some back",
+                f"{printable(root)} has no val folder, and {len(train)} images are too few to use "
+                "some of them for validation",
                 hint=f"add {printable(root)}/val with the same class folders",
             )
         is_validation = np.arange(len(train)) % HELD_OUT == HELD_OUT - 1
@@ -147,7 +147,7 @@ def list_classes(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]
 def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
     """Return the validation split, labelled as in training; None if there is no such folder.
 
-    A class without validation images is allowed, one without training images is not.
+    A class without validation images is allowed, a class without training images is refused.
     """
     part = next((name for name in VALIDATION if os.path.isdir(os.path.join(root, name))), None)
     if part is None:
@@ -220,7 +220,7 @@ def _list_images(root: str, top: str) -> list[str]:
 def _walk(root: str, top: str, link_parents: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     """Yield each folder with its images; follow links to folders, but never in a circle.
 
-    ``link_parents`` are the real paths of the folders with the links followed so far.
+    ``link_parents`` are the real paths of the folders that contain the links followed so far.
     """
     names, folders = [], []
     path = os.path.join(root, top)
@@ -254,6 +254,6 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def _is_circular(folder: str, link: str, parents: Sequence[str]) -> bool:
-    """Return whether a link in a folder leads to one of ``parents`` or to a folder above one."""
+    """Return whether a link in a folder leads to one of ``parents``, or to a folder above it."""
     target = os.path.join(os.path.realpath(os.path.join(folder, link)), "")
     return any(os.path.join(parent, "").startswith(target) for parent in parents)

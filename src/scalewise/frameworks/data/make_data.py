@@ -46,7 +46,7 @@ class Recipe:
     """A name in ``SIZES_LIKE``, for defaults of ``images`` and ``classes``."""
     source: Path | None = None
     images: int | None = None
-    """Training images in total, evenly from the classes; a tenth as many are for validation."""
+    """Training images, divided evenly over classes. A tenth as many more are for validation."""
     classes: int | None = None
     seed: int = 0
     packed: bool = False
@@ -85,7 +85,7 @@ def make_data_set(
             hint=f"if no process is writing it, remove it: rm -r {shlex.quote(printable(draft))}",
         ) from error
     except OSError as error:
-        raise _write_failed(recipe.to, error) from error
+        raise _write_error(recipe.to, error) from error
     try:
         write = _write_packed if recipe.packed else _write_folder
         write(recipe, plan, draft, progress, processes or usable_cores() or 1)
@@ -94,14 +94,14 @@ def make_data_set(
         with suppress(OSError):
             shutil.rmtree(draft)
         if isinstance(error, OSError) and not isinstance(error, RecordError):
-            raise _write_failed(recipe.to, error) from error
+            raise _write_error(recipe.to, error) from error
         raise
     counts = {name: len(items) for name, items in plan.splits.items()}
     return {"classes": len(plan.classes), "edge": recipe.edge, **counts}
 
 
 def plan_images(recipe: Recipe) -> Plan:
-    """Return every image that a recipe calls for."""
+    """Return the list of all images to write for a recipe."""
     like_classes, like_images = SIZES_LIKE.get(recipe.like or "", (None, None))
     classes, images = recipe.classes or like_classes, recipe.images or like_images
     if recipe.source is not None:
@@ -121,7 +121,7 @@ def plan_images(recipe: Recipe) -> Plan:
     if images > MAX_SYNTHETIC_IMAGES:
         raise SpecError(
             f"a synthetic set has at most {MAX_SYNTHETIC_IMAGES:,} images, not {images:,}",
-            hint=f"--images {MAX_SYNTHETIC_IMAGES} or fewer",
+            hint=f"give --images {MAX_SYNTHETIC_IMAGES} or fewer",
         )
     validation = max(1, images // 10)
     splits = {
@@ -152,11 +152,11 @@ def _even_shares(images: int, classes: int) -> list[int]:
 
 
 def _plan_from_folder(listing: Listing, classes: int | None, images: int | None, seed: int) -> Plan:
-    """Return the first classes of a listing, with a random choice of the images of each."""
+    """Return a plan with the first classes of a listing and a random choice of their images."""
     if classes and classes > len(listing.classes):
         raise SpecError(
             f"{printable(listing.root)} has {len(listing.classes)} classes, not {classes}",
-            hint=f"--classes {len(listing.classes)} takes all",
+            hint=f"give --classes {len(listing.classes)}, which takes all of them",
         )
     names = listing.classes[:classes]
     if images is not None:
@@ -178,7 +178,7 @@ def _plan_from_folder(listing: Listing, classes: int | None, images: int | None,
 def _draw_images(
     listing: Listing, split: Split, classes: int, images: int | None, seed: Sequence[int]
 ) -> list[Item]:
-    """Return ``images`` images, evenly from the classes that have any; all if it is None."""
+    """Return ``images`` random images (None: all), evenly from the classes that have images."""
     rng = np.random.default_rng(seed)
     indices_of_class = [np.flatnonzero(split.labels == label) for label in range(classes)]
     nonempty = [label for label, indices in enumerate(indices_of_class) if len(indices)]
@@ -215,7 +215,7 @@ def _write_folder(
 
 
 def _file_names(items: Sequence[Item]) -> list[str]:
-    """Return names like the sources', unique within a class even if a disk ignores case."""
+    """Return the sources' names, made unique within a class even on a disk that ignores case."""
     stems = [
         os.path.splitext(os.path.basename(path))[0] if path else f"{number:06d}"
         for _, number, path in items
@@ -293,20 +293,20 @@ def _write_rows(
 
 def synthetic_image(seed: int, label: int, number: int, edge: int) -> Pixels:
     """Return an RGB image: one pattern per class plus noise; equal arguments give equal images."""
-    pattern = np.random.default_rng([seed, label])
-    # Not ``number``: numpy ignores a trailing 0, and image 0 would get the pattern's generator.
-    noise = np.random.default_rng([seed, label, number + 1])
-    mixed = 0.6 * _smooth(pattern, PATTERN_EDGE, edge) + 0.4 * _smooth(noise, NOISE_EDGE, edge)
-    return mixed.astype(np.uint8)
+    # numpy ignores a trailing 0 in a seed: without the + 1, noise 0 would equal the pattern.
+    pattern_rng, noise_rng = map(np.random.default_rng, ([seed, label], [seed, label, number + 1]))
+    pattern = _smooth_colours(pattern_rng, PATTERN_EDGE, edge)
+    noise = _smooth_colours(noise_rng, NOISE_EDGE, edge)
+    return (0.6 * pattern + 0.4 * noise).astype(np.uint8)
 
 
-def _smooth(rng: np.random.Generator, points: int, edge: int) -> Pixels:
+def _smooth_colours(rng: np.random.Generator, points: int, edge: int) -> Pixels:
     """Return ``points`` × ``points`` random colours, interpolated to ``edge`` × ``edge`` pixels."""
     colours = Image.fromarray(rng.integers(0, 256, (points, points, 3)).astype(np.uint8))
     return np.asarray(colours.resize((edge, edge), Image.Resampling.BICUBIC))
 
 
-def _write_failed(to: Path, error: OSError) -> RecordError:
+def _write_error(to: Path, error: OSError) -> RecordError:
     return RecordError(
         f"cannot write {printable(to)}: {error.strerror or error}",
         hint="choose another folder, or free some space; no partial data set was left behind",

@@ -1,12 +1,12 @@
 """Images decoded beforehand: raw bytes of one size in a few large files.
 
 ``index.json`` holds the edge, the classes and, for each split, labels, files with their sizes and
-a checksum per block of images. Rows have the order of the image folder, so a seed gives the same
-batches from both. A shuffled epoch reads rows of ``edge² × 3`` bytes (147 KiB at 224²) in random
-order: slow on file systems that are only fast with large requests.
+a checksum per block of images. A row is one image, ``edge² × 3`` bytes (147 KiB at 224²). Rows are
+in the order of the image folder, so a seed gives the same batches as from the folder. A shuffled
+epoch reads rows in random order: slow on file systems that are only fast with large requests.
 
 Rows are read with ``pread``, 27 µs of a core for 224² in the page cache. A memory map takes 21 µs
-if touched before, else 34 µs, and kills the process with SIGBUS if the file is truncated.
+for pages used before, else 34 µs, and SIGBUS kills the process if the file is truncated.
 """
 
 import json
@@ -38,7 +38,7 @@ class Layout:
     """How the images of a split, rows of one size, are divided into files and blocks."""
 
     edge: int
-    count: int
+    count: int  # Images.
     split: str
 
     @property
@@ -58,8 +58,8 @@ class Layout:
     def files(self) -> list[tuple[str, int]]:
         """Name and bytes of each file."""
         starts = range(0, self.count, self.file_images)
-        images = [min(self.file_images, self.count - start) for start in starts]
-        return [(self.locate(n)[0], count * self.row_bytes) for n, count in zip(starts, images)]
+        counts = [min(self.file_images, self.count - start) for start in starts]
+        return [(self.locate(n)[0], count * self.row_bytes) for n, count in zip(starts, counts)]
 
     @property
     def blocks(self) -> list[range]:
@@ -128,11 +128,11 @@ class Rows:
                 raise self._broken_file(name, f"image {index} ends after {size} bytes")
         return images
 
-    def check_block(self, block: int) -> str:
+    def check_block(self, number: int) -> str:
         """Read a block and compare its checksum; return the problem, or an empty string."""
-        images = self.layout.blocks[block]
+        images = self.layout.blocks[number]
         try:
-            if checksum(self.read(images)) == self.checksums[block]:
+            if checksum(self.read(images)) == self.checksums[number]:
                 return ""
         except OSError as error:
             return str(error)
@@ -155,7 +155,7 @@ class Rows:
                 raise self._broken_file(name, f"it has {actual:,} bytes instead of {size:,}")
 
     def _descriptor(self, name: str) -> int:
-        """Return the descriptor of an open file. A forked process opens its own files."""
+        """Return a file's descriptor; open it if needed. A forked process opens its own files."""
         if self._owner != os.getpid():
             self._descriptors, self._owner = {}, os.getpid()
         if name not in self._descriptors:
@@ -237,7 +237,7 @@ def _damaged_index(path: Path, problem: str) -> Broken:
 
 
 def _open_rows(root: str, edge: int, classes: int, split: str, entry: Any) -> Rows:
-    """Return the rows of a split from its entry in the index; refuse what does not fit."""
+    """Return the rows of a split from its entry in the index; refuse an inconsistent entry."""
     if not isinstance(entry, dict):
         raise ValueError(f"{split} is not a JSON object")
     labels = np.asarray(entry["labels"])

@@ -1,7 +1,7 @@
 """One image file, decoded to a square of RGB bytes: shorter side resized, centre cropped.
 
-A large JPEG is decoded at 1/2, 1/4 or 1/8 size. Transparency is composited on white, 16 bits are
-cut to the upper 8, and EXIF orientation is ignored, as by torchvision's ImageFolder.
+A large JPEG is decoded at 1/2, 1/4 or 1/8 size. Transparency is composited on white, and 16 bits
+are cut to the upper 8. Like torchvision's ImageFolder, this ignores the EXIF orientation.
 """
 
 import io
@@ -91,7 +91,8 @@ def decode_image(
 ) -> Pixels:
     """Return an image as ``edge`` × ``edge`` × 3 bytes, in ``out`` if passed; or raise ``Broken``.
 
-    Without ``crop`` it is the centre crop; an image of this size is not resampled.
+    ``epoch`` and ``index`` choose a random ``crop``; without it the centre is cropped.
+    An image that has this size already is not resampled.
     """
     pixels = np.empty((edge, edge, 3), np.uint8) if out is None else out
     if pixels.shape != (edge, edge, 3) or pixels.dtype != np.uint8:
@@ -178,7 +179,7 @@ def _open_regular_file(path: str, flags: int) -> int:
 def _open_format(start: bytes, file: Any) -> ImageFile.ImageFile:
     """Open JPEG, PNG and WebP by the first 12 bytes, other formats with ``Image.open``.
 
-    ``Image.open`` tries all plugins in turn, and warns of large images on stderr.
+    ``Image.open`` is slower, as it tries all plugins in turn, and warns of large images on stderr.
     """
     if start.startswith(b"\xff\xd8\xff"):
         return JpegImageFile(file)
@@ -200,7 +201,7 @@ def _decode(image: ImageFile.ImageFile, box: Box, edge: int, out: Pixels) -> Non
 
 
 def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
-    """Make Pillow decode a JPEG at 1/2, 1/4 or 1/8 size if that is enough; return the new box."""
+    """Decode a JPEG at 1/2, 1/4 or 1/8 size, if that has enough pixels; return the new box."""
     width, height = image.size
     box_width, box_height = box[2] - box[0], box[3] - box[1]
     # The size of the entire image at which the box still has ``edge`` pixels, rounded up.
@@ -208,7 +209,7 @@ def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
     draft = image.draft(None, needed)
     if draft is None:
         return box
-    # ``draft[1]`` is the image's box in the new pixels; it may end inside the last of them.
+    # ``draft[1]`` is the image's box in the new, larger pixels; it may end within a pixel.
     scale = draft[1][2] / width
     if min(box_width, box_height) * scale >= FAST_DCT_RATIO * edge:
         image.decoderconfig = (image.decoderconfig[0], 1)  # 1 selects the fast DCT.
@@ -216,14 +217,13 @@ def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Load an image and convert it to RGB."""
     if image.mode == "RGB" and "transparency" not in image.info:
         image.load()
         return image
     if image.mode.startswith("I"):  # 16-bit grey: I, I;16, I;16B …
-        deep = np.asarray(image).astype(np.int64)
-        grey = (deep >> 8).clip(0, 255).astype(np.uint8)
-        grey[deep == image.info.get("transparency", -1)] = 255  # White.
+        grey16 = np.asarray(image).astype(np.int64)
+        grey = (grey16 >> 8).clip(0, 255).astype(np.uint8)
+        grey[grey16 == image.info.get("transparency", -1)] = 255  # White.
         return Image.fromarray(grey).convert("RGB")
     if image.mode == "F":
         return Image.fromarray(np.asarray(image).clip(0, 255).astype(np.uint8)).convert("RGB")

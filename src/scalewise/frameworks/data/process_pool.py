@@ -21,8 +21,8 @@ Progress = Callable[[int, int], None]
 def map_unordered(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
-    """Yield (index of an item, result) in the order of completion; raise a function's exception."""
-    if min(processes, len(items)) < 2:
+    """Yield (index of an item, result) in the order of completion; exceptions are raised here."""
+    if min(processes, len(items)) < 2:  # No other process is needed.
         for index, item in enumerate(items):
             yield index, function(item)
         return

@@ -15,7 +15,7 @@ ENDINGS = (".bin", ".npy")
 CHUNK_TOKENS = 2**24
 """Tokens that ``token_range`` reads at a time."""
 MAX_VOCABULARY = 2**24
-"""A larger token means a damaged file: this is sixty times the largest vocabulary in use."""
+"""Sixty times the largest vocabulary in use: a file with a larger token must be damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +80,19 @@ def open_stream(path: Path) -> Stream:
 
 
 def refuse_short(path: Path, length: int) -> None:
-    """Refuse files without one sequence of this length for training and one for validation."""
+    """Refuse files too short for one training and one validation sequence of this length."""
     train, validation = find_files(path) or (path, None)
-    # Without a validation file, validation takes a part of train. The + 1 is the last target.
+    # Without a validation file, train holds both. The + 1 is the target of the last token.
     for file, sequences in ((train, 1 if validation else 2), (validation, 1)):
         if file and (count := len(open_stream(file))) < sequences * length + 1:
             raise SpecError(
                 f"{printable(file)} has {count:,} tokens, too few for sequences of {length}",
-                hint="a smaller length, or more text",
+                hint="use a smaller length, or more text",
             )
 
 
 def token_range(tokens: Stream) -> tuple[int, int]:
-    """Return the smallest and the largest token; this reads the entire stream."""
+    """Return the smallest and largest token, reading the entire stream; refuse invalid tokens."""
     chunks = [tokens[n : n + CHUNK_TOKENS] for n in range(0, len(tokens), CHUNK_TOKENS)]
     low = min(int(chunk.min()) for chunk in chunks)
     high = max(int(chunk.max()) for chunk in chunks)

@@ -1,7 +1,7 @@
 """DeepSpeed: PyTorch's models, their state sharded by DeepSpeed's engine (ZeRO).
 
-``import deepspeed`` finds the library, not this package. This file imports neither it nor torch:
-checks run without them.
+``import deepspeed`` finds the library, not this package. This file imports neither the library nor
+torch: checks run without them.
 """
 
 import json
@@ -20,7 +20,7 @@ OLDEST = (0, 19)
 """Oldest supported version of DeepSpeed."""
 CONFIG_FILE = "deepspeed.json"
 OFFLOADS = ("none", "cpu")
-"""Where the optimizer's state may be offloaded to."""
+"""Values of the option ``offload``: where the optimizer state is kept instead of on the device."""
 
 
 class Deepspeed(OverTorch):
@@ -35,7 +35,7 @@ class Deepspeed(OverTorch):
         stage_unsupported: Refused = {"ema": None} if zero_stage(spec) == 3 else {}
         refuse_fields(spec, {**ENGINE_UNSUPPORTED, **stage_unsupported}, {})
         refuse_unfit(spec)
-        make_config(spec)
+        make_config(spec)  # Refuses a wrong ``offload``.
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         if rank == 0:  # For the user; the run itself does not read it.
@@ -56,7 +56,7 @@ def make_config(spec: RunSpec) -> dict[str, Any]:
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": spec.batch,
         "gradient_accumulation_steps": spec.accumulate,
-        "gradient_clipping": spec.clip or 0.0,  # DeepSpeed's default clips to a norm of 1.
+        "gradient_clipping": spec.clip or 0.0,  # 0: no clipping; the default would clip to 1.
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
     }

@@ -1,7 +1,7 @@
 """ZeRO by DeepSpeed: its engine wraps the model and does the complete step.
 
 ``backward`` also averages gradients over ranks; ``step`` unscales and clips them, updates this
-rank's shard and gathers the others. DeepSpeed calls PyTorch's collectives, where waits are timed.
+rank's shard and gathers the others. DeepSpeed calls PyTorch's collectives, so their wait is timed.
 """
 
 import logging
@@ -26,7 +26,7 @@ INFERENCE_OP = "deepspeed_shm_comm"
 
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "none") -> Parallel:
-    """Wrap the model in DeepSpeed's engine; ``offload`` is where the optimizer state is kept."""
+    """Wrap the model in DeepSpeed's engine; ``make_config`` reads ``offload`` from the options."""
     apply_activation_checkpointing(task.model, spec)
     engine = _make_engine(task, spec)
 
@@ -38,7 +38,8 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "
         if weight != 1.0:
             loss = loss * weight
         probe.lap("forward")
-        engine.backward(loss, scale_wrt_gas=False)  # ``weight`` divides by ``accumulate``.
+        # False: ``weight`` already divides the loss by ``accumulate``.
+        engine.backward(loss, scale_wrt_gas=False)
         probe.lap("backward")
         return loss.detach()
 
@@ -97,21 +98,22 @@ class EngineOptimizer:
     def state_bytes(self) -> dict[str, int]:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
-        A step frees gradients, so their bytes are computed: of all, or from stage 2 on of this
-        rank's shard. Parameters that a step gathers temporarily are not included.
+        A step frees gradients, so their bytes are computed: from stage 2 on for this rank's shard,
+        else for all gradients. Parameters that a step gathers temporarily are not included.
         """
         params = list(self._engine.module.parameters())
-        base = self._engine.basic_optimizer
-        updated_params = optimizer_parameters(base)
+        torch_optimizer = self._engine.basic_optimizer
+        optimizer_state = torch_optimizer.state
+        updated_params = optimizer_parameters(torch_optimizer)
         model_ids = {id(param) for param in params}
         # Copies in 32 bits, or flattened shards, which are not the model's own parameters.
-        copies = {id(p): p for p in (*updated_params, *base.state) if id(p) not in model_ids}
-        moments = [value for state in base.state.values() for value in state.values()]
+        copies = {id(p): p for p in (*updated_params, *optimizer_state) if id(p) not in model_ids}
+        moments = [value for state in optimizer_state.values() for value in state.values()]
         # Stage 3 keeps a shard as ds_tensor, and the full size as ds_numel.
-        full_sizes = [getattr(p, "ds_numel", p.numel()) * p.element_size() for p in params]
+        full_bytes = [getattr(p, "ds_numel", p.numel()) * p.element_size() for p in params]
         tensors = [value for value in (*copies.values(), *moments) if isinstance(value, Tensor)]
         return {
             "parameters": sum(getattr(param, "ds_tensor", param).nbytes for param in params),
-            "gradients": sum(full_sizes) // (self._ranks if self._stage > 1 else 1),
+            "gradients": sum(full_bytes) // (self._ranks if self._stage > 1 else 1),
             "optimizer": sum(tensor.nbytes for tensor in tensors),
         }

@@ -1,7 +1,7 @@
 """Horovod: PyTorch's models, their gradients averaged by Horovod.
 
-``import horovod`` finds the library, not this package. This file imports neither it nor torch:
-most checks run without them.
+``import horovod`` finds the library, not this package. This file imports neither the library nor
+torch: most checks run without them.
 """
 
 import os
@@ -30,9 +30,9 @@ class Horovod(OverTorch):
     package = "horovod"
 
     def check(self, spec: RunSpec) -> None:
-        hint = "run `make horovod` in a checkout of scalewise to build one"
+        hint = "run `make horovod` in a checkout of scalewise to build a newer one"
         refuse_older("Horovod", installed_version("horovod", extra="horovod"), OLDEST, hint=hint)
-        _refuse_unbuilt()
+        _refuse_no_torch_extension()
         refuse_torch(spec)
         _refuse_no_horovodrun(spec)
         refuse_fields(spec, ENGINE_UNSUPPORTED, {})
@@ -43,7 +43,7 @@ class Horovod(OverTorch):
             _refuse_elastic(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        if is_elastic(spec):  # Horovod gives each rank local rank 0; all are on this host.
+        if is_elastic(spec):  # Horovod sets local rank 0 on every rank; all are on this host.
             os.environ["LOCAL_RANK"] = os.environ["RANK"]
         return super().ranks(spec)
 
@@ -60,8 +60,7 @@ def is_elastic(spec: RunSpec) -> bool:
     return spec.options.get("min_np") is not None and spec.topology.world > 1
 
 
-def _refuse_unbuilt() -> None:
-    """Refuse a Horovod that was built without PyTorch."""
+def _refuse_no_torch_extension() -> None:
     package = find_spec("horovod")
     folders = package.submodule_search_locations if package else None
     if not any(next(Path(folder, "torch").glob(EXTENSION), None) for folder in folders or ()):
@@ -104,7 +103,7 @@ def _refuse_adasum(spec: RunSpec) -> None:
 
     if not hvd.mpi_built():
         raise SpecError(
-            "adasum needs a Horovod with MPI, and this one was built without",
+            "adasum needs a Horovod with MPI, and this Horovod was built without MPI",
             hint="install MPI's headers, for example libopenmpi-dev, and build Horovod again: "
             "run `make horovod` in a checkout of scalewise",
         )
@@ -116,7 +115,7 @@ def _refuse_elastic(spec: RunSpec) -> None:
     if min_np > world:
         raise SpecError(
             f"min_np is {min_np}, and {spec.topology} has {world} ranks",
-            hint=f"with min_np = {world - 1} it continues when one is lost",
+            hint=f"with min_np = {world - 1} the run continues when one rank is lost",
         )
     if spec.started_by != "horovodrun" or spec.topology.nodes > 1:
         raise SpecError(
@@ -125,7 +124,7 @@ def _refuse_elastic(spec: RunSpec) -> None:
         )
     if not spec.steps:
         raise SpecError(
-            "an elastic run needs steps: with fewer ranks an epoch would have more of them",
+            "an elastic run needs steps: with fewer ranks an epoch would have more steps",
             hint="for example steps = 1000, instead of epochs or samples",
         )
     if spec.ema:

@@ -1,8 +1,8 @@
 """Elastic runs: when ranks are lost, the remaining ones continue.
 
-Horovod raises an error on them before their weights change. They do a new rendezvous and copy the
-state of the rank that has done most steps. The batch per rank stays, so a step has fewer samples:
-the record says so, and analyses exclude such a run.
+Horovod raises an error on the remaining ranks before their weights change. They do a new rendezvous
+and copy the state of the rank that has done most steps. The batch per rank stays, so a step has
+fewer samples: the record names the lost ranks, and analyses exclude such a run.
 """
 
 import socket
@@ -24,17 +24,17 @@ from scalewise.spec import RunSpec, Topology
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[Session]:
     """Set up a training that continues when ranks are lost."""
-    with torch_session(spec, rank, probe) as first:
-        elastic = Elastic(first, spec, rank, probe)
+    with torch_session(spec, rank, probe) as first_session:
+        elastic = Elastic(first_session, spec, rank, probe)
         yield cast(Session, elastic)
         elastic.close()
 
 
 class Elastic:
-    """A session that wraps the current one, and replaces it when ranks are lost."""
+    """A session that forwards to a TorchSession, and makes a new one when ranks are lost."""
 
-    def __init__(self, first: TorchSession, spec: RunSpec, rank: int, probe: Probe) -> None:
-        self._current, self._spec, self._rank, self._probe = first, spec, rank, probe
+    def __init__(self, session: TorchSession, spec: RunSpec, rank: int, probe: Probe) -> None:
+        self._current, self._spec, self._rank, self._probe = session, spec, rank, probe
         self._lost: list[int] = []
         """The original numbers of the lost ranks."""
 
@@ -69,7 +69,7 @@ class Elastic:
         hvd.shutdown()
         hvd.init()  # Returns when all remaining ranks have joined.
         remaining = hvd.allgather_object((self._rank, former.steps_done))
-        furthest = max(range(len(remaining)), key=lambda n: remaining[n][1])
+        source_rank = max(range(len(remaining)), key=lambda n: remaining[n][1])  # Most steps done.
         # Start PyTorch's process group again with Horovod's ranks, which are all on this host.
         backend = dist.get_backend()
         dist.destroy_process_group()
@@ -80,8 +80,8 @@ class Elastic:
         dist.init_process_group(backend, address, rank=hvd.rank(), world_size=hvd.size())
         spec = replace(self._spec, topology=Topology(1, hvd.size()))
         self._current = former.with_ranks_of(spec)
-        states = [former.state_to_transfer() if hvd.rank() == furthest else None]
-        dist.broadcast_object_list(states, furthest)
+        states = [former.state_to_transfer() if hvd.rank() == source_rank else None]
+        dist.broadcast_object_list(states, source_rank)
         assert states[0] is not None
         self._current.take_over(states[0])
         self._lost = sorted({*range(self._spec.topology.world)} - {rank for rank, _ in remaining})
@@ -89,4 +89,4 @@ class Elastic:
         if hvd.rank() == 0:
             ranks = ", ".join(map(str, self._lost))
             step = self._current.steps_done + 1
-            say(f"lost           rank {ranks} by step {step:,}; {len(remaining)} continue")
+            say(f"lost           rank {ranks} by step {step:,}; {len(remaining)} ranks continue")

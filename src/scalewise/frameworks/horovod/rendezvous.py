@@ -1,4 +1,4 @@
-"""Horovod's rendezvous without horovodrun and ssh: for ranks started by srun, mpirun or plain.
+"""Horovod's rendezvous without horovodrun and ssh: if ``start`` is srun, mpirun or plain.
 
 Ranks exchange their hosts through PyTorch's process group, rank 0 runs Horovod's server in a
 thread, and each rank sets the variables that horovodrun would have set.
@@ -33,7 +33,7 @@ class Slot:
     local_rank: int
     local_size: int
     cross_rank: int
-    """Rank among those with the same local rank on other hosts."""
+    """Index of this host among the hosts that have a rank with the same local rank."""
     cross_size: int
 
     def variables(self) -> dict[str, str]:
@@ -53,8 +53,8 @@ def assign_slots(hosts: Sequence[str]) -> list[Slot]:
     slots = []
     for rank, host in enumerate(hosts):
         local_rank = hosts[:rank].count(host)
-        peers = [peer for peer, count in counts.items() if count > local_rank]
-        cross_rank, cross_size = peers.index(host), len(peers)
+        peer_hosts = [peer for peer, count in counts.items() if count > local_rank]
+        cross_rank, cross_size = peer_hosts.index(host), len(peer_hosts)
         slots.append(Slot(host, rank, len(hosts), local_rank, counts[host], cross_rank, cross_size))
     return slots
 
@@ -66,7 +66,7 @@ def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
     dist.all_gather_object(hosts, (os.uname().nodename, _address_towards(master)))
     slots = assign_slots([host for host, _ in hosts])
     slot = slots[dist.get_rank()]
-    port = [0]
+    port = [0]  # A list, which the broadcast fills on the other ranks.
     if slot.rank == 0:  # Horovod's server runs in a thread until this process ends.
         from horovod.runner.http.http_server import RendezvousServer
 
@@ -87,7 +87,7 @@ def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
 def _own_address(master: str, hosts: Sequence[tuple[str, str]], slot: Slot) -> str:
     """Return the address by which other hosts reach this rank.
 
-    On its own host the master's name may resolve to loopback: the route to another host decides.
+    On the master's host its name may resolve to loopback: there, the route to another host decides.
     """
     remote = [address for host, address in hosts if host != slot.hostname]
     if not remote:
@@ -96,14 +96,13 @@ def _own_address(master: str, hosts: Sequence[tuple[str, str]], slot: Slot) -> s
 
 
 def _address_towards(target: str) -> str:
-    """Return this host's address on the route to another; no packet is sent."""
+    """Return this host's address on the route to another host; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.connect((target, 9))  # Any port.
         return str(udp.getsockname()[0])
 
 
 def _interface_of(address: str) -> str:
-    """Return the name of the network interface that has an address."""
     packed = socket.inet_aton(address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         for _, name in socket.if_nameindex():

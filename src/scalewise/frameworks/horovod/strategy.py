@@ -2,7 +2,7 @@
 
 Lap ``sync`` is the part of the exchange that backward does not hide. Horovod bypasses PyTorch's
 collectives, so its bytes are not counted; losses and validation use PyTorch's process group.
-With Adasum each rank updates its weights during backward; waiting for other ranks has no lap.
+With Adasum each rank updates its weights during backward; waiting has no lap of its own.
 """
 
 import os
@@ -32,7 +32,7 @@ class Settings:
     """Horovod's settings; None means Horovod's default."""
 
     compression: str = "none"
-    """Gradient compression."""
+    """How gradients are compressed for the exchange."""
     fusion_threshold: float | None = None
     """Maximum MiB of gradients that are exchanged at once."""
     autotune: bool = False
@@ -88,7 +88,8 @@ def parallelize(
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        loss = micro_step(inputs, labels, weight, probe, sync=True)  # Horovod counts micro-steps.
+        # ``sync`` has no effect here: Horovod itself counts micro-steps up to the exchange.
+        loss = micro_step(inputs, labels, weight, probe, sync=True)
         if sync and not adasum:
             optimizer.synchronize()
             if mesh.size() > 1:

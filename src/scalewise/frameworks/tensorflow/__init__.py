@@ -1,4 +1,4 @@
-"""TensorFlow with Keras 3. A check imports them only if the run has options for its workload."""
+"""TensorFlow with Keras 3. A check imports TensorFlow only if the run has workload options."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ class TensorFlow(Framework):
         refuse_start(spec.strategy, spec)
         if spec.traits.single_node and spec.topology.nodes > 1:
             raise SpecError(
-                f"{spec.strategy} stays within a node, and this run has {spec.topology.nodes}",
+                f"{spec.strategy} uses only one node, and this run has {spec.topology.nodes}",
                 hint='write strategy = "multiworker"',
             )
         refuse_fields(spec, REFUSED, REASONS)
@@ -102,7 +102,7 @@ def _set_environment() -> None:
 
 
 def load_part(kind: plugins.Kind, name: str) -> Callable[..., Any]:
-    """Return one of TensorFlow's strategies or workloads."""
+    """Return the function that makes a strategy or a workload for TensorFlow."""
     function: Callable[..., Any] = plugins.load(kind, name, framework="tensorflow")
     return function
 
@@ -122,11 +122,11 @@ def _version() -> str:
             return version(package)
         except PackageNotFoundError:
             continue
-    return installed_version(PACKAGES[0], extra="tensorflow")
+    return installed_version(PACKAGES[0], extra="tensorflow")  # Raises FrameworkMissing.
 
 
 def _image_shape(spec: RunSpec) -> tuple[int, int, int]:
-    """Return the shape of a run's images; refuse data that do not fit the model."""
+    """Return the shape of a run's images; refuse images that are too small for the model."""
     shape = in_memory_source(spec).shape
     assert not isinstance(shape, int)
     min_edge = MIN_EDGE.get(str(spec.workload), 1)

@@ -1,4 +1,4 @@
-"""Batches made by tf.data, in the same order as in all frameworks; images stay bytes."""
+"""Batches made by tf.data, in the same order as in all frameworks; the images are uint8."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.spec import RunSpec
 
 Rows = tuple[Any, Any, Any]
-"""Sample indices, one row per batch; the length of each row; each batch's loss weight or count."""
+"""For each batch: padded sample indices, their number, the loss weight or the samples to count."""
 
 
 def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
@@ -60,9 +60,9 @@ def _epoch_rows(shards: Sequence[Shards], epoch: int) -> Rows:
 def _distribute(
     data: Labelled, epochs: Callable[[], Iterator[Rows]], parallel: Parallel, *, ragged: bool
 ) -> Any:
-    """Return an endless iterator over a batch for each replica of this process.
+    """Return an endless iterator; each item has a batch for each replica of this process.
 
-    With a finite one, TensorFlow would ask all workers in each step whether it has ended.
+    If it were finite, TensorFlow would ask all workers in each step whether it has ended.
     """
     width = next(epochs())[0].shape[1]
     images, labels = tf.constant(data.images), tf.constant(data.labels)
@@ -84,9 +84,8 @@ def _distribute(
         prefetch = parallel.input_options.prefetch * len(parallel.replicas)
         return batches.prefetch(prefetch) if prefetch else batches
 
-    options = tf.distribute.InputOptions(
-        experimental_fetch_to_device=bool(parallel.input_options.prefetch)
-    )
+    to_device = bool(parallel.input_options.prefetch)
+    options = tf.distribute.InputOptions(experimental_fetch_to_device=to_device)
     return iter(parallel.strategy.distribute_datasets_from_function(make_data_set, options))
 
 

@@ -7,7 +7,7 @@ Shape = tuple[int, int, int]
 
 
 def mnist_cnn(shape: Shape, classes: int, *, dropout: float = 0.25) -> Any:
-    """Return two convolutions, a pool and two dense layers; 1.2 M parameters on 28x28.
+    """Return two convolutions, a pool and two dense layers; 1.2 M parameters for 28x28 pixels.
 
     Weights are initialized as in PyTorch, biases with 0 as in Keras.
     """

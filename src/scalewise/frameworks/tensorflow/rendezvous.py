@@ -1,6 +1,6 @@
 """Exchange the addresses of all processes through rank 0; standard library only.
 
-Each process binds a free port, so neither ports nor host names have to be guessed.
+Each process binds a free port and connects to rank 0, which so learns all ports and addresses.
 """
 
 import json
@@ -19,7 +19,7 @@ def exchange_addresses(
     rank: int, world: int, host: str, port: int, timeout: float = JOIN_SECONDS
 ) -> list[str]:
     """Return the address (HOST:PORT) of each of ``world`` processes, by rank."""
-    with socket.socket() as reserved:  # Bound until all ranks know the port: no one else gets it.
+    with socket.socket() as reserved:  # Stays bound meanwhile: no other process gets the port.
         reserved.bind(("", 0))
         own_port = reserved.getsockname()[1]
         deadline = time.monotonic() + timeout
@@ -29,8 +29,8 @@ def exchange_addresses(
 
 
 def _serve(world: int, port: int, own_port: int, deadline: float) -> list[str]:
-    """Wait at rank 0 for all others, then send them all addresses."""
-    peers: dict[int, tuple[socket.socket, int]] = {}
+    """Wait on rank 0 for all other ranks, then send all addresses to each of them."""
+    peers: dict[int, tuple[socket.socket, int]] = {}  # Connection and own port of each rank.
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("", port))
@@ -48,14 +48,14 @@ def _serve(world: int, port: int, own_port: int, deadline: float) -> list[str]:
                 ) from error
             except (ValueError, KeyError, TypeError, ConnectionError):
                 peer.close()  # Another program, such as a port scanner.
-    own_addresses = [peer.getsockname()[0] for peer, _ in peers.values()]
+    own_ips = [peer.getsockname()[0] for peer, _ in peers.values()]
     # Ranks on this host may connect through loopback, an address that other hosts cannot use.
-    own_ip = next((address for address in own_addresses if not _is_loopback(address)), "127.0.0.1")
+    own_ip = next((ip for ip in own_ips if not _is_loopback(ip)), "127.0.0.1")
     addresses = [f"{own_ip}:{own_port}"]
     for rank in range(1, world):
         peer, peer_port = peers[rank]
-        address = peer.getpeername()[0]
-        addresses.append(f"{own_ip if _is_loopback(address) else address}:{peer_port}")
+        peer_ip = peer.getpeername()[0]
+        addresses.append(f"{own_ip if _is_loopback(peer_ip) else peer_ip}:{peer_port}")
     for peer, _ in peers.values():
         with peer:
             peer.sendall(json.dumps(addresses).encode() + b"\n")
@@ -83,5 +83,5 @@ def _read_line(connection: socket.socket, deadline: float) -> str:
         return lines.readline()
 
 
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.")
+def _is_loopback(ip: str) -> bool:
+    return ip.startswith("127.")

@@ -24,7 +24,7 @@ from scalewise.probe import Laps, Probe
 from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
 
-POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
+POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}  # Keras's names of precisions.
 MOMENTUM, EPSILON, WEIGHT_DECAY = 0.9, 1e-8, 0.01
 """Optimizer settings: PyTorch's defaults, and the momentum that all frameworks share."""
 
@@ -46,7 +46,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TensorFlowSessi
         training.trace()
     yield training
     with probe.span("shutdown"):
-        processes.gather(np.zeros(1))  # A process that exits early would end the others.
+        processes.gather(np.zeros(1))  # Wait for all: the first to exit would end the others.
         gc.freeze()  # Otherwise the interpreter spends seconds freeing the graphs at exit.
 
 
@@ -69,7 +69,7 @@ class ProcessGroup:
 
 
 def make_optimizer(spec: RunSpec) -> Any:
-    """Return the run's optimizer, with a scaled loss for fp16."""
+    """Return the run's optimizer; with fp16 it scales the loss."""
     kinds: dict[str, Any] = {
         "sgd": partial(keras.optimizers.SGD, momentum=MOMENTUM),
         "adam": partial(keras.optimizers.Adam, epsilon=EPSILON),
@@ -150,7 +150,7 @@ class TensorFlowSession(Session):
         self._validate_step.get_concrete_function(*self._validate_batches.element_spec)
 
     def _on_replicas(self, function: Any) -> Any:
-        """Return a graph that calls a function on each replica here, and sums the results."""
+        """Return a graph that sums a function's results over the replicas of this process."""
         strategy = self._parallel.strategy
 
         def run(*batch: Any) -> Any:
@@ -169,7 +169,7 @@ class TensorFlowSession(Session):
         return sums
 
     def _compute_gradients(self, images: Any, labels: Any, weight: Any) -> Any:
-        """Return this replica's part of the loss and its correct predictions, and the gradients."""
+        """Return [this replica's part of the loss, its correct predictions] and the gradients."""
         with tf.GradientTape() as tape:
             output = self._model(loader.transform_images(self._transform, images), training=True)
             loss = tf.reduce_mean(_sample_losses(output, labels)) * weight / self._spec.replicas
@@ -186,13 +186,13 @@ class TensorFlowSession(Session):
         return tf.stack([tf.reduce_sum(correct * mask), tf.reduce_sum(losses * mask)])
 
     def begin(self, epoch: int) -> None:
-        """Start an epoch: its batches follow those of the previous one in the same iterator."""
+        """Start an epoch; the iterator continues with its batches after the previous epoch."""
         self._results, self._step, self._epoch = [], 0, epoch
         if self._progress_bar:
             self._progress_bar.on_epoch_begin(epoch)
 
     def step(self, probe: Laps) -> int:
-        """Do one optimizer step, a single lap since it is one graph; return its samples."""
+        """Do one optimizer step; return its samples. Lap ``step`` is one undivided graph."""
         if not self._rates.constant:
             self._optimizer.learning_rate = self._rates.at(self._steps_done)
         batches = [next(self._train_batches) for _ in range(self._spec.accumulate)]
@@ -209,6 +209,7 @@ class TensorFlowSession(Session):
         """Do nothing: a step ends when its loss is on the host."""
 
     def losses(self) -> list[float]:
+        """Return the losses as any session does; also set the epoch's metrics for Keras."""
         if not self._results:
             return []
         losses, correct, samples = self._processes.gather(self._results).sum(axis=0).T

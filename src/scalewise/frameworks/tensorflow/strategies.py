@@ -27,7 +27,7 @@ class Parallel:
 
     strategy: Any
     replicas: range
-    """The replicas of this process."""
+    """The numbers of the replicas in this process."""
     input_options: InputOptions
 
 
@@ -37,7 +37,7 @@ DEFAULT_INPUT = InputOptions()
 def mirrored(
     spec: RunSpec, rank: int, devices: list[str], input_options: InputOptions = DEFAULT_INPUT
 ) -> Parallel:
-    """Use all devices of this process, the only one of the run."""
+    """Use all devices of this process, which is the only process of the run."""
     import tensorflow as tf
 
     return Parallel(tf.distribute.MirroredStrategy(devices), range(len(devices)), input_options)
