@@ -58,7 +58,7 @@ def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint:
 
 
 def refuse_start(name: str, spec: RunSpec) -> None:
-    """Refuse a ``start`` that the strategy does not support; ``name`` begins the message."""
+    """Refuse a ``start`` that the strategy does not support; the message says so of ``name``."""
     if spec.started_by not in spec.traits.starts:
         quoted = [repr(start) for start in spec.traits.starts]
         supported = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
@@ -69,7 +69,7 @@ def refuse_start(name: str, spec: RunSpec) -> None:
 
 
 def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -> None:
-    """Refuse values that a run's framework does not support; ``reasons`` has some messages."""
+    """Refuse values that a run's framework does not support; ``reasons`` are messages by field."""
     default = RunSpec(topology=spec.topology, batch=1, steps=1)  # Only the required fields.
     for field, values in refused.items():
         value = getattr(spec, field)

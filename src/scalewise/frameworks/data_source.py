@@ -23,7 +23,7 @@ DEFAULT_EDGE = 224
 DEFAULT_VOCABULARY = 36
 """Number of different synthetic tokens, if ``data`` does not say it."""
 MAX_VOCABULARY = 10_000_000
-"""Limit for synthetic tokens. No real model has as many, and they take time to generate."""
+"""Limit for synthetic tokens. No real model has a larger vocabulary; it would take much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _packed_edge(path: Path, data: str, edge: int | None) -> int:
 
 
 def _idx_shape(path: Path, data: str, edge: int | None) -> Shape:
-    """Return the shape of MNIST's images. Two sizes need an edge, which square images imply."""
+    """Return the shape of MNIST's images; two sizes need ``edge``, or square training images."""
     from scalewise.frameworks.data import idx
 
     height, width = idx.image_size(path, "train")

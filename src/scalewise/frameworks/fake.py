@@ -193,7 +193,7 @@ class Fake(Framework):
         session.meter.read(clock.time)
         self._noise = self._noise or step_noise(spec, law, session.total_steps)
         self._slowest = self._slowest or session.slowest_work()
-        if not self._laps or law.slow or law.uneven or law.jitter:  # Else all ranks take equal time
+        if not self._laps or law.slow or law.uneven or law.jitter:  # Else ranks take equal time.
             self._laps = session.laps_of(rank, self._slowest, self._noise)
         session.laps = self._laps
         yield session

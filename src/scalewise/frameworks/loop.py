@@ -115,7 +115,7 @@ class Training:
             with self._probe.span("checkpoint", step=self._steps_done):
                 self._report_problem(self._session.store(self._checkpoints))
             self._store_begun = True
-        if stop_requested and self._steps_done < self._total_steps:  # Else it ends normally.
+        if stop_requested and self._steps_done < self._total_steps:  # Else the run is complete.
             with self._probe.span("checkpoint"):
                 problem = self._session.wait_stored()
             self._report_problem(problem)
@@ -123,6 +123,7 @@ class Training:
         return False
 
     def _validate(self, epoch: int, samples: int, seconds: float) -> None:
+        """Validate if it is due; record and print the epoch's losses and result."""
         quality = None
         with self._probe.span("validate", epoch=epoch) as span:
             losses = self._session.losses()
@@ -156,7 +157,7 @@ class Training:
                 session.save(self._folder / "weights.pt")
 
     def _report_problem(self, problem: str, consequence: str = "training continues") -> None:
-        """Log ``problem``, why a checkpoint failed, unless it is empty; the run goes on."""
+        """Log ``problem``, the reason why a checkpoint failed; it is empty if none failed."""
         if problem and self._log:
             say(f"{problem}; {consequence}")
 

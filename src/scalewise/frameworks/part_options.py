@@ -30,7 +30,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
 
 
 def option_names(part: Any) -> list[str]:
-    """Return the names of a part's options: its keywords; of a dataclass keyword, the fields."""
+    """Return the names of a part's options: its keywords; a dataclass stands for its fields."""
     names: list[str] = []
     for name, default in _keywords(part).items():
         names += [field.name for field in fields(default)] if is_dataclass(default) else [name]

@@ -24,7 +24,7 @@ class Log:
         """Print the run's configuration and size; a checkpoint with ``done`` steps was restored."""
         outline = session.outline
         self._unit = outline.unit
-        # If all ranks see equally many samples; ranks of the same replica see the same ones.
+        # Right if all ranks see equally many samples; ranks of one replica see the same samples.
         self._ratio = min(spec.replicas, spec.ranks)
         if outline.together and outline.seen:
             self._ratio = outline.together / outline.seen

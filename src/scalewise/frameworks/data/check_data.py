@@ -95,7 +95,7 @@ def _check_images(folder: Path, findings: Findings, progress: Progress, processe
 
 
 def _list_folder(folder: Path, findings: Findings) -> Listing | None:
-    """Add findings about an image folder's classes; return None if it cannot be trained on."""
+    """Return a folder's listing (None: it cannot be trained on); add findings on its classes."""
     root = str(folder)
     try:
         classes, files = list_classes(root, "train")
@@ -157,7 +157,7 @@ def _unread_files(
                     continue
                 if ending not in ENDINGS:
                     endings[ending or "none"] += 1
-                # Train lists all class folders; val may list only the images that ANNOTATIONS names
+                # Train lists every class folder; val may list only images named in ANNOTATIONS.
                 elif folder == part or (part != "train" and f"{folder}/{name}" not in listed):
                     stray.append(f"{folder}/{name}")
     return stray, endings

@@ -91,7 +91,7 @@ def decode_image(
 ) -> Pixels:
     """Return an image as ``edge`` × ``edge`` × 3 bytes, in ``out`` if passed; or raise ``Broken``.
 
-    ``epoch`` and ``index`` choose a random ``crop``; without it the centre is cropped.
+    ``crop`` draws a random crop for ``epoch`` and ``index``; without it the centre is cropped.
     An image that has this size already is not resampled.
     """
     pixels = np.empty((edge, edge, 3), np.uint8) if out is None else out

@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 def map_unordered(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
-    """Yield (index of an item, result) in the order of completion; exceptions are raised here."""
+    """Yield (item's index, result) in the order of completion; raise the function's exceptions."""
     if min(processes, len(items)) < 2:  # No other process is needed.
         for index, item in enumerate(items):
             yield index, function(item)

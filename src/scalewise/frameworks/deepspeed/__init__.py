@@ -67,7 +67,7 @@ def make_config(spec: RunSpec) -> dict[str, Any]:
                 hint='write strategy = "zero1", or leave offload out',
             )
         zero["offload_optimizer"] = {"device": offload}
-        config["zero_force_ds_cpu_optimizer"] = False
+        config["zero_force_ds_cpu_optimizer"] = False  # Accept PyTorch's optimizer.
     if spec.precision in ("bf16", "fp16"):
         config[spec.precision] = {"enabled": True}
     return config

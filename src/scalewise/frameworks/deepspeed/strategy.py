@@ -44,6 +44,7 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "
         return loss.detach()
 
     def gathered() -> AbstractContextManager[None]:
+        """Return a context in which this rank has the complete parameters, also in stage 3."""
         if zero_stage(spec) < 3:
             return nullcontext()
         from deepspeed.runtime.zero import GatheredParameters

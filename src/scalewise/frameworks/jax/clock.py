@@ -28,7 +28,7 @@ class ReadyClock:
     def __init__(self) -> None:
         self._array: Any = None
         self._queue: SimpleQueue[tuple[Any, Mark | Event] | None] = SimpleQueue()
-        """(array, mark) to time, (None, event) to set once all before are ready, None to exit."""
+        """(array, mark): time the array; (None, event): set the event; None: end the thread."""
         self._thread = Thread(target=self._wait_for_arrays, daemon=True)
         self._thread.start()
 

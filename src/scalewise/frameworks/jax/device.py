@@ -63,7 +63,7 @@ def find_devices(spec: RunSpec) -> list[Any]:
 
 
 def peak_memory(devices: list[Any]) -> int | None:
-    """Return the peak bytes of this process's fullest device (None: unknown), or CPU process."""
+    """Return the peak bytes of the fullest device, or on CPUs of this process; None if unknown."""
     if devices[0].platform == "cpu":
         return peak_resident_bytes()
     all_stats = [device.memory_stats() for device in devices]

@@ -11,7 +11,7 @@ from scalewise.frameworks.sampler import NO_SAMPLE, Indices, Shards, pad_indices
 from scalewise.spec import RunSpec
 
 Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Images and labels. Axes: micro-step, sample (sorted by device). Padding: label ``NO_SAMPLE``."""
+"""Images and labels of micro-steps × samples; samples of padding have the label ``NO_SAMPLE``."""
 
 
 def training_loader(

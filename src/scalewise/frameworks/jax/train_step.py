@@ -82,7 +82,7 @@ def make_train_step(
 
 
 def make_eval(spec: RunSpec, model: Model, transform: ImageTransform) -> Callable[..., Any]:
-    """Return a function that adds a batch of one micro-step to sums: correct, loss, samples."""
+    """Return a function that adds a micro-step's correct samples, losses and samples to sums."""
     loss_and_logits = _make_loss(spec, model, transform)
 
     def add_batch(sums: Any, weights: Any, images: Any, labels: Any) -> Any:
@@ -96,7 +96,7 @@ def make_eval(spec: RunSpec, model: Model, transform: ImageTransform) -> Callabl
 def _make_loss(
     spec: RunSpec, model: Model, transform: ImageTransform
 ) -> Callable[..., tuple[Any, Any]]:
-    """Return a function for a batch's summed loss and logits; without a ``key`` no dropout."""
+    """Return a function that computes a batch's summed loss and logits; key None: no dropout."""
     dtype = jnp.bfloat16 if spec.precision == "bf16" else jnp.float32
 
     def loss_and_logits(weights: Any, images: Any, labels: Any, key: Any) -> tuple[Any, Any]:

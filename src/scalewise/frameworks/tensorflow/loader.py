@@ -15,7 +15,7 @@ from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.spec import RunSpec
 
 Rows = tuple[Any, Any, Any]
-"""For each batch: padded sample indices, their number, the loss weight or the samples to count."""
+"""For each batch: padded sample indices, their number, and its loss weight or valid samples."""
 
 
 def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:

@@ -1,6 +1,6 @@
 """Exchange the addresses of all processes through rank 0; standard library only.
 
-Each process binds a free port and connects to rank 0, which so learns all ports and addresses.
+Each process binds a free port and sends it to rank 0, which sees the addresses of connections.
 """
 
 import json

@@ -23,7 +23,7 @@ class Model:
 
 
 def layer(name: str, inputs: int, outputs: int, *kernel: int) -> Shapes:
-    """Return the weights' shapes of a convolution; without ``kernel`` sizes, of a dense layer."""
+    """Return the shapes of a layer's weights: a convolution with ``kernel`` sizes, else dense."""
     return {f"{name}.weight": (outputs, inputs, *kernel), f"{name}.bias": (outputs,)}
 
 
