@@ -102,7 +102,7 @@ class Law:
     def rank_samples(self, samples: int, rank: int, world: int) -> int:
         """Return a rank's samples in a step, where ``world`` ranks have ``samples`` on average.
 
-        Rank r and rank world-1-r together have twice the average: rounding loses no sample.
+        Rank r and rank world-1-r together have twice the average, so rounding loses no sample.
         """
         mirror = world - 1 - rank
         if not self.uneven or rank == mirror:
@@ -117,7 +117,7 @@ class Law:
         return self.compute * self.rank_samples(samples, rank, world) + self.host + slow
 
     def step(self, samples: int, topology: Topology) -> float:
-        """Return the seconds of a step without jitter and noise; ranks average ``samples``."""
+        """Return a step's seconds without jitter and noise, for ``samples`` per rank on average."""
         world = topology.world
         return self.wait + self.work_seconds(samples, world - 1, world) + self.transfer(topology)
 

@@ -85,7 +85,7 @@ def _check_images(folder: Path, findings: Findings, progress: Progress, processe
         progress(done, len(paths))
     for path, problem in sorted(broken):
         findings.add_problem(problem, path)
-    findings.formats = _tally((name, count) for (name, _, _), count in headers.items())
+    findings.formats = _tally((kind, count) for (kind, _, _), count in headers.items())
     findings.modes = _tally((mode, count) for (_, mode, _), count in headers.items())
     findings.sizes = _tally((f"{w}x{h}", count) for (_, _, (w, h)), count in headers.items())
     if len(findings.sizes) > 1:

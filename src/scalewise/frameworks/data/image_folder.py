@@ -23,7 +23,7 @@ VALIDATION = ("val", "validation")
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet keeps all validation images in one folder, and their classes in this file."""
 HELD_OUT = 5
-"""Without a validation folder, every fifth training image (``HELD_OUT``) is for validation."""
+"""If there is no validation folder, every fifth training image is used for validation."""
 
 
 class Split:
@@ -55,6 +55,7 @@ class Split:
         return Split, (self.names, self.labels)
 
     def name(self, index: int) -> str:
+        """Return the path of a file, relative to the data folder."""
         start, end = self._starts[index], self._starts[index + 1]
         return os.fsdecode(self.names[start : end - 1])
 

@@ -29,8 +29,8 @@ CHUNK_IMAGES = 64
 PATTERN_EDGE, NOISE_EDGE = 6, 24
 """Points along each side of a synthetic class's pattern, and of the noise over it."""
 MAX_SYNTHETIC_IMAGES = 10_000_000
-"""A hundred times Tiny ImageNet. More would not fit: the plan of all images is in memory."""
-SIZES_LIKE = {"tiny-224": (200, 100_000), "micro-224": (200, 12_000)}
+"""A hundred times Tiny ImageNet. The plan of more images would not fit into memory."""
+KNOWN_SIZES = {"tiny-224": (200, 100_000), "micro-224": (200, 12_000)}
 """Classes and training images of known data sets. tiny-224 is Tiny ImageNet. micro-224 is a subset
 of it with unpublished size: 12,000 images follow from its published times and throughputs.
 """
@@ -38,13 +38,14 @@ of it with unpublished size: 12,000 images follow from its published times and t
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The data set to make, and its source: an image folder, or synthetic images."""
+    """The data set to make in the folder ``to``, from an image folder or of synthetic images."""
 
     to: Path
     edge: int = 224
     like: str | None = None
-    """A name in ``SIZES_LIKE``, for defaults of ``images`` and ``classes``."""
+    """A name in ``KNOWN_SIZES``, for defaults of ``images`` and ``classes``."""
     source: Path | None = None
+    """The image folder to take images from; None for synthetic images."""
     images: int | None = None
     """Training images, divided evenly over classes. A tenth as many more are for validation."""
     classes: int | None = None
@@ -102,7 +103,7 @@ def make_data_set(
 
 def plan_images(recipe: Recipe) -> Plan:
     """Return the list of all images to write for a recipe."""
-    like_classes, like_images = SIZES_LIKE.get(recipe.like or "", (None, None))
+    like_classes, like_images = KNOWN_SIZES.get(recipe.like or "", (None, None))
     classes, images = recipe.classes or like_classes, recipe.images or like_images
     if recipe.source is not None:
         if (kind := kind_of(recipe.source)) != "images":

@@ -45,15 +45,15 @@ class Elastic:
         """Do one step; repeat it with fewer ranks if some are lost. Return this rank's samples."""
         from horovod.common.exceptions import HorovodInternalError
 
-        former = self._current
+        before = self._current
         try:
-            return former.step(probe)
+            return before.step(probe)
         except HorovodInternalError:
             self._continue_with_remaining()
         probe.lap("sync")
         # If another rank had completed this step, its state was copied: the step is done.
-        if self._current.steps_done > former.steps_done:
-            return former.step_samples
+        if self._current.steps_done > before.steps_done:
+            return before.step_samples
         return self.step(probe)
 
     def exchange_measurements(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Elastic:
         former.close()
         hvd.shutdown()
         hvd.init()  # Returns when all remaining ranks have joined.
-        remaining = hvd.allgather_object((self._rank, former.steps_done))
+        remaining = hvd.allgather_object((self._rank, former.steps_done))  # By new rank.
         source_rank = max(range(len(remaining)), key=lambda n: remaining[n][1])  # Most steps done.
         # Start PyTorch's process group again with Horovod's ranks, which are all on this host.
         backend = dist.get_backend()

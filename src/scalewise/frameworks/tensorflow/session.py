@@ -126,7 +126,7 @@ class TensorFlowSession(Session):
         self._results: list[tuple[float, float, int]] = []
         """Loss, correct predictions and samples of this process in each step since ``begin``."""
         self._progress_bar: Any = None
-        if 0 in parallel.replicas:  # It prints the same lines to a log as ``fit`` does.
+        if 0 in parallel.replicas:  # The bar prints the same lines to a log as ``fit`` does.
             self._progress_bar = keras.callbacks.CallbackList(
                 add_progbar=True, verbose=2, epochs=spec.epochs or 1, steps=steps
             )
