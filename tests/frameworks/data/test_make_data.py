@@ -96,7 +96,7 @@ def test_a_likeness_is_as_large_as_what_it_is_like(tmp_path, like, train, held):
 
 
 def test_the_lab_and_the_worker_know_the_same_likenesses():
-    assert sorted(datasets.PRESETS) == sorted(making.SIZES_LIKE)
+    assert sorted(datasets.PRESETS) == sorted(making.KNOWN_SIZES)
 
 
 def test_a_part_of_a_folder_is_drawn_by_the_seed(tmp_path):
