@@ -18,7 +18,7 @@ Rows = tuple[Any, Any, Any]
 """For each batch: padded sample indices, their number, and its loss weight or valid samples."""
 
 
-def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
+def training_iterator(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
     """Return an endless iterator of training batches, each with the weight of its loss."""
     ragged = not shards[0].is_full(shards[0].steps - 1)  # Only the last step can be short.
 
@@ -28,7 +28,7 @@ def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) 
     return _distribute(data, epochs, parallel, ragged=ragged)
 
 
-def validate_batches(data: Labelled, spec: RunSpec, parallel: Parallel) -> tuple[int, Any]:
+def validation_iterator(data: Labelled, spec: RunSpec, parallel: Parallel) -> tuple[int, Any]:
     """Return the number of validation batches per replica, and an endless iterator of them."""
     assert spec.batch is not None
     shares = [

@@ -106,8 +106,8 @@ class TensorFlowSession(Session):
         self._rates = Rates.of(spec, shards[0].steps, steps * (spec.epochs or 1))
         self._step_samples = samples_by_step(shards)
         """This process's samples in each step of an epoch."""
-        self._train_batches = loader.train_batches(data.train, shards, parallel)
-        self._validate_steps, self._validate_batches = loader.validate_batches(
+        self._train_batches = loader.training_iterator(data.train, shards, parallel)
+        self._validate_steps, self._validate_batches = loader.validation_iterator(
             data.validation, spec, parallel
         )
         self._validation_samples = len(data.validation)
