@@ -40,7 +40,7 @@ def find_devices(spec: RunSpec) -> list[Any]:
         reason = f": {error}" if str(error) else ""
         raise SpecError(
             f"the study asks for {spec.device}, and this JAX finds no such device here{reason}",
-            hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
+            hint='`scalewise doctor` shows the devices; device = "cpu" needs no accelerator',
         ) from error
     needed = spec.topology.world // spec.ranks
     by_process = [
