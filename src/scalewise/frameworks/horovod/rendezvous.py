@@ -1,4 +1,4 @@
-"""Horovod's rendezvous without horovodrun and ssh, used if ``start`` is srun, mpirun or plain.
+"""Horovod's rendezvous without horovodrun and ssh, for ranks that horovodrun did not start.
 
 Ranks exchange their hosts through PyTorch's process group, rank 0 runs Horovod's server in a
 thread, and each rank sets the variables that horovodrun would have set.
