@@ -227,7 +227,11 @@ def run_again(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "text", [TRAINED.format(topology="1x2", steps=50), ODD.format(topology="1x1")]
+    "text",
+    [
+        pytest.param(TRAINED.format(topology="1x2", steps=50), marks=pytest.mark.soak),
+        ODD.format(topology="1x1"),
+    ],
 )
 def test_a_run_whose_lab_was_killed_as_it_started_is_joined(text, tmp_path):
     folder = killed_lab(tmp_path, text, "time.sleep(3)", starts=1)

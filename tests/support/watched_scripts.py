@@ -461,7 +461,7 @@ SCRIPTS = (
     Script(path="spawn.py", args=("--world-size", "{devices}"), start="command", truth=spawn),
     Script(path="package.train", start="module", truth=package),
     Script(path="workers.py", truth=workers, slow=True),
-    Script(path="uneven.py", truth=uneven),
+    Script(path="uneven.py", truth=uneven, slow=True),
     Script(path="uneven.py", args=("--join",), truth=uneven_join, slow=True),
     Script(
         path="surroundings.py",

@@ -144,7 +144,7 @@ def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
             2,
             "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)",
         ),
-        ("killed", 2, "was killed by SIGKILL after step 7"),
+        pytest.param("killed", 2, "was killed by SIGKILL after step 7", marks=pytest.mark.soak),
         pytest.param("exit", 1, "ended with code 3", marks=pytest.mark.soak),
         pytest.param(
             "no-step", 1, "no training step of the program was observed", marks=pytest.mark.soak
@@ -252,8 +252,10 @@ GRAPHS = (
 
 @pytest.mark.parametrize(
     ("text", "samples"),
-    [(BAGS, ([64] * 7 + [52]) * 3), (GRAPHS, ([32] * 4 + [22]) * 4)],
-    ids=["bags", "graphs"],
+    [
+        pytest.param(BAGS, ([64] * 7 + [52]) * 3, id="bags"),
+        pytest.param(GRAPHS, ([32] * 4 + [22]) * 4, id="graphs", marks=pytest.mark.soak),
+    ],
 )
 def test_tokens_and_nodes_in_a_row_are_no_samples(text, samples, tmp_path):
     path = tmp_path / "rows.py"

@@ -50,7 +50,7 @@ def first_is(*indices):
     return next(n for n in range(99) if np.random.default_rng([n, 0]).permutation(10)[0] in indices)
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.soak), 2])
 def trained(request, tmp_path_factory):
     """Train several runs on this many ranks, in one launch."""
     home, ranks = tmp_path_factory.mktemp("unread"), request.param

@@ -59,7 +59,7 @@ def compiled(model: nn.Module, inputs: torch.Tensor, how) -> int:
         (mlp, GREY),
         (vit_ti16, COLOUR),
         pytest.param(resnet50, COLOUR, marks=pytest.mark.soak),
-        (resnet50v2, COLOUR),
+        pytest.param(resnet50v2, COLOUR, marks=pytest.mark.soak),
     ],
 )
 def test_a_whole_model_is_one_graph(model, shape):

@@ -38,7 +38,7 @@ def cells(world, folder, *options):
     ("world", "options"),
     [
         pytest.param(1, (), marks=pytest.mark.soak),
-        (2, ("--some",)),
+        pytest.param(2, ("--some",), marks=pytest.mark.soak),
         (4, ("--some",)),
         pytest.param(2, (), marks=pytest.mark.soak),
         pytest.param(4, (), marks=pytest.mark.soak),
