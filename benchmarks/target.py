@@ -8,11 +8,12 @@ with what the other workloads teach and nothing else. Then the same for the next
 batches after every beginning of a table, which is harder. Few numbers are learned, each
 by a plain rule:
 
-usual, spread   where the critical batch of a whole table lies, against the largest batch of
+log_critical_ratio, spread
+                where the critical batch of a whole table lies, against the largest batch of
                 its beginnings, and twice as far as that varies: tables are made by those who
                 went up to the limit, and others stop far below; each workload counts once
 scatter         how far batches lie from the law of their table: the geometric mean
-widen           what 9 of 10 errors after all beginnings stay within, in half-widths, where
+interval_factor what 9 of 10 errors after all beginnings stay within, in half-widths, where
                 each workload is predicted by what the others show; never less than 1
 
 Exits with 1 when a claim does not hold.
@@ -34,7 +35,7 @@ from scalewise.analysis.advise.quality.work_to_target import LEARNED, WorkToTarg
 from scalewise.catalog.convergence import load_tables
 
 MEDIAN, COVERAGE = 0.10, 0.85
-START = Learned(usual=math.log(2), spread=1.5, scatter=0.04, widen=1.0)
+START = Learned(log_critical_ratio=math.log(2), spread=1.5, scatter=0.04, interval_factor=1.0)
 """Vague enough that whole tables decide."""
 DOUBT = 2.0
 """How much less than these tables others may know where their critical batch is."""
@@ -104,7 +105,7 @@ def learn(known: Tables) -> Learned:
         for name, points in known.items()
         for trial in trials(name, points, "the next two of every beginning", seen(known, name))
     ]
-    return replace(seen(known), widen=max(1.0, float(np.quantile(missed, 0.9))))
+    return replace(seen(known), interval_factor=max(1.0, float(np.quantile(missed, 0.9))))
 
 
 def seen(known: Tables, but: str = "") -> Learned:
@@ -117,7 +118,7 @@ def seen(known: Tables, but: str = "") -> Learned:
     usual = statistics.fmean(map(statistics.fmean, ratios))
     spread = statistics.fmean(statistics.fmean((r - usual) ** 2 for r in each) for each in ratios)
     scatter = statistics.geometric_mean(found.laws.scatter for found in wholes.values())
-    return Learned(usual, DOUBT * math.sqrt(spread), scatter, widen=1.0)
+    return Learned(usual, DOUBT * math.sqrt(spread), scatter, interval_factor=1.0)
 
 
 @cache

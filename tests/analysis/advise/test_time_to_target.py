@@ -193,7 +193,7 @@ def test_epochs_are_those_of_the_records_and_so_is_the_batch(recorded):
         assert scale.target.batch == 64 * scale.devices
         assert scale.time.value == pytest.approx(truth + scale.target.start, rel=0.01)
         assert 22 <= scale.target.start < 40
-    with pytest.raises(SpecError, match="the records of a study know their batch"):
+    with pytest.raises(SpecError, match="the batches of a study are recorded"):
         with_records(curve, records, "epochs=10", batch=3, critical_batch=7)
 
 
@@ -293,7 +293,7 @@ def test_the_critical_batch_is_the_given_one_or_the_noise_or_refused(recorded):
     with pytest.raises(NotEnoughData, match="known at a global batch of 64 only") as refused:
         with_records(curve, records, "epochs=4")
     assert "critical_batch=8192" in refused.value.hint
-    with pytest.raises(NotEnoughData, match="holds no gradient noise"):
+    with pytest.raises(NotEnoughData, match="has no record of gradient noise"):
         with_records(curve, records, "epochs=4", critical_batch="noise")
 
 

@@ -233,8 +233,8 @@ def test_nonsense_is_refused_with_a_hint(given, kind, says):
         (nan, "critical must be"),
         (Estimate(100.0, 200.0, 300.0), "100 does not lie from 200 to 300"),
         (Estimate(100.0, 50.0, inf), "does not lie from 50 to inf"),
-        (10, "the points say a critical batch of .* and 10 "),
-        (1e7, "the points say a critical batch of"),
+        (10, "the points show a critical batch of .* and 10 "),
+        (1e7, "the points show a critical batch of"),
     ],
 )
 def test_a_critical_batch_that_cannot_be_is_refused(critical, says):

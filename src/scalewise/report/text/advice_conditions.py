@@ -108,8 +108,8 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
     sentences = [work_sentence, batch_verdict(law, batch)]
     # Beyond the critical batch, batch_verdict() already says what to do instead.
     if batch <= law.critical.value:
-        per_device = to_target.batches[to_target.base] / to_target.base
-        sentences.append(batch_limit(law, round(per_device) if to_target.weak else None))
+        per_device = to_target.batches[to_target.base_devices] / to_target.base_devices
+        sentences.append(batch_limit(law, round(per_device) if to_target.batch_grows else None))
     return sentences
 
 

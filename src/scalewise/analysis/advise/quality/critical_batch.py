@@ -1,4 +1,4 @@
-"""The global batch on each number of devices, and the critical batch."""
+"""The global batch on each number of devices; the critical batch, at which work doubles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.validate import check_positive
 
 LIKE_FACTOR = 2.0
-"""The range of another model's critical batch is widened by this factor; set by hand."""
+"""Widens the interval of another model's critical batch (``like:resnet``); set by hand."""
 MAX_BATCH = 1e15
-"""Samples; a larger batch is refused as a typing error."""
+"""Samples; a larger batch is refused as a typo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Critical:
 
     batch: Estimate | float
     like: str = ""
-    """The model of public tables whose critical batch it is."""
+    """The workload of the published tables that it is taken from."""
     noise_devices: int | None = None
     """The number of devices on which the gradient noise was measured."""
 
@@ -28,7 +28,7 @@ class Critical:
 def global_batches(
     curve: ScalingCurve, counts: Sequence[int], batch: float | None
 ) -> Mapping[int, float]:
-    """Return the global batch by devices; ``batch`` is of one device under weak scaling."""
+    """Return the global batch by devices; ``batch``, for CSV files, is per device if weak."""
     if batch is not None:
         _check_batch("batch", batch, lowest=1)
     recorded = {
@@ -36,8 +36,8 @@ def global_batches(
     }
     if recorded and batch is not None:
         raise SpecError(
-            f"the records of {curve.study} know their batch",
-            hint=f"{parameter('batch')} is for CSV files",
+            f"the batches of {curve.study} are recorded",
+            hint=f"leave out {parameter('batch')}: it is for CSV files",
         )
     if recorded.keys() >= set(counts):
         return recorded
@@ -49,38 +49,38 @@ def global_batches(
             else f"give {parameter('scaling', 'weak')} (each device has its own batch) or "
             f"{parameter('scaling', 'strong')}",
         )
-    weak = curve.scaling == "weak"
-    if recorded:
+    is_weak = curve.scaling == "weak"
+    if recorded:  # All points have the same batch: per device if weak, else global.
         devices, global_batch = next(iter(recorded.items()))
-        batch = global_batch / devices if weak else global_batch
+        batch = global_batch / devices if is_weak else global_batch
     if batch is None:
-        whose = "of one device" if weak else "of all devices together"
-        raise SpecError(f"the batch {whose} is not known", hint=f"give {parameter('batch', 256)}")
-    return {count: batch * (count if weak else 1) for count in counts} | recorded
+        scope = "of one device" if is_weak else "of all devices together"
+        raise SpecError(f"the batch {scope} is not known", hint=f"give {parameter('batch', 256)}")
+    return {count: batch * (count if is_weak else 1) for count in counts} | recorded
 
 
 def critical_batch(
-    value: str | float | Estimate | None, curve: ScalingCurve, *, points: int
+    value: str | float | Estimate | None, curve: ScalingCurve, *, point_count: int
 ) -> Critical | None:
-    """Return the critical batch as the user gave it, or else from the gradient noise; None without
-    noise, or where two or more ``points`` of work to target determine it.
+    """Return the critical batch that the user stated, else that from the gradient noise. None if
+    neither exists, or if ``point_count`` points of work to target (2 or more) determine it.
     """
     if value is None:
-        return _critical_by_noise(curve) if points < 2 else None
+        return _critical_by_noise(curve) if point_count < 2 else None
     if isinstance(value, str):
         text = value.strip()
         if text == "noise":
             if critical := _critical_by_noise(curve):
                 return critical
             raise NotEnoughData(
-                f"{curve.study} holds no gradient noise",
+                f"{curve.study} has no record of gradient noise",
                 hint="set noise_every = 10 in the study file, or give a number",
             )
         if text.startswith("like:"):
             name = text.removeprefix("like:").strip()
-            listed = published_work(name).critical
-            low, high = listed.low or listed.value, listed.high or listed.value
-            wide = Estimate(listed.value, low / LIKE_FACTOR, high * LIKE_FACTOR, listed.count)
+            published = published_work(name).critical
+            low, high = published.low or published.value, published.high or published.value
+            wide = Estimate(published.value, low / LIKE_FACTOR, high * LIKE_FACTOR, published.count)
             return Critical(wide, like=name)
         try:
             value = float(text)
@@ -97,15 +97,15 @@ def _check_batch(name: str, value: float, lowest: float = 1e-3) -> None:
     check_positive(name, value, example=8192)
     if not lowest <= value <= MAX_BATCH:
         raise SpecError(
-            f"a {name} lies from {lowest:g} to {MAX_BATCH:g} samples, got {value:g}",
+            f"a {name} must be from {lowest:g} to {MAX_BATCH:g} samples, got {value:g}",
             hint="for example 8192",
         )
 
 
 def _critical_by_noise(curve: ScalingCurve) -> Critical | None:
-    """Return the critical batch by the most precise gradient noise of the curve."""
+    """Return the critical batch from the most precise gradient noise of the curve."""
 
-    def relative_width(noise: Estimate) -> float:
+    def high_over_low(noise: Estimate) -> float:
         if noise.low is None or noise.high is None or noise.low <= 0:
             return float("inf")
         return noise.high / noise.low
@@ -113,5 +113,5 @@ def _critical_by_noise(curve: ScalingCurve) -> Critical | None:
     noises = [(point.noise, point.devices) for point in curve.points if point.noise]
     if not noises:
         return None
-    noise, devices = min(noises, key=lambda pair: relative_width(pair[0]))
+    noise, devices = min(noises, key=lambda pair: high_over_low(pair[0]))
     return Critical(critical_from_noise(noise), noise_devices=devices)

@@ -1,7 +1,7 @@
-"""What a model is trained for, and the work after which recorded runs reached it.
+"""The target of a training, and the work (in samples) after which recorded runs reached it.
 
-The training loss is the mean of a block of steps, at most ten blocks per epoch; the validation
-accuracy is recorded once per epoch. In between it is interpolated linearly.
+The training loss is averaged over blocks of steps, at most ten per epoch; the validation accuracy
+is recorded once per epoch. Between these values, the loss or accuracy is interpolated linearly.
 """
 
 import math
@@ -25,30 +25,31 @@ EXAMPLES = {
     "loss": "loss=2.1",
     "accuracy": "accuracy=0.75",
 }
-"""Every kind of target, and how it is written."""
+"""An example of every kind of target; ``at 256`` is the global batch."""
 WORK_TARGETS = ("epochs", "samples")
 """Targets that state the amount of work; the others state the quality to reach."""
 MIN_BOUND, MAX_BOUND = 1e-6, 1e18
-"""Bounds outside this range are refused as typing errors."""
+"""Numbers outside this range are refused as typos."""
 MAX_BLOCKS_PER_EPOCH = 10
 MIN_STEPS_PER_BLOCK = 10
 """The loss of a single step is mostly noise."""
 WorkAtBatches = tuple[tuple[float, float, int], ...]
-"""Global batch, mean samples to target, runs; the smallest batch first."""
+"""Rows of (global batch, mean samples to target, number of runs), smallest batch first."""
 Trace = list[tuple[float, float]]
-"""Samples processed so far, and the quality at that moment."""
+"""Rows of (samples processed so far, training loss or validation accuracy at that moment)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An amount of work that suffices at one global batch, or a quality."""
+    """An amount of work that suffices at one global batch, or a quality: a loss or an accuracy."""
 
     name: str
     bound: float
+    """Epochs, samples, loss or accuracy, as ``name`` says."""
     batch: float | None
     """The global batch at which that work suffices, if stated."""
     text: str
-    """As the user wrote it."""
+    """The target as the user wrote it."""
 
     @property
     def is_work(self) -> bool:
@@ -83,7 +84,7 @@ class Target:
         match = re.fullmatch(rf"{NUMBER}\s*(%?)(?:\s+at\s+{NUMBER})?", amount)
         if not match or (match[2] and name != "accuracy"):
             raise SpecError(f"{name} needs a number, got {value!r}", hint=example)
-        bound = float(match[1]) * (0.01 if match[2] else 1)
+        bound = float(match[1]) * (0.01 if match[2] else 1)  # match[2] is the percent sign.
         batch = float(match[3]) if match[3] else None
         if problem := _range_problem(name, bound, batch):
             raise SpecError(f"{problem}, got {value!r}", hint=example)
@@ -96,7 +97,7 @@ def _range_problem(name: str, bound: float, batch: float | None) -> str:
     if name == "accuracy" and bound > 1:
         return "an accuracy is a share from 0 to 1"
     if batch is not None and name not in WORK_TARGETS:
-        return f"{name} is reached at any batch"
+        return f"{name} takes no global batch (at N)"
     if batch is not None and not 1 <= batch <= MAX_BOUND:
         return "a global batch is at least 1"
     return ""
@@ -104,20 +105,20 @@ def _range_problem(name: str, bound: float, batch: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MissedBatch:
-    """A global batch at which not all runs reached the target: its work is unknown."""
+    """A global batch at which not all runs reached the target, so the work is unknown."""
 
     batch: int
     runs: int
     missed: int
-    """Runs that did not reach it."""
+    """How many of these runs did not reach the target."""
     worlds: tuple[int, ...]
-    """Numbers of devices of the runs."""
+    """The numbers of devices of these runs."""
 
 
 def work_to_reach(
     target: Target, records: Iterable[RunRecord]
 ) -> tuple[WorkAtBatches, tuple[MissedBatch, ...]]:
-    """Return the work at each batch whose runs all reached a target, and the other batches."""
+    """Return the work at each batch whose runs all reached the target, and the other batches."""
     by_batch: dict[int, list[RunRecord]] = {}
     for record in sorted(records, key=lambda record: record.spec.topology.world):
         if not record.spec.program:  # The loss of a user's program is not recorded.
@@ -127,41 +128,42 @@ def work_to_reach(
         traces = [quality_trace(run, target.name) for run in runs]
         qualities += [(quality, run) for run, trace in zip(runs, traces) for _, quality in trace]
         works = [_first_reached(trace, target) for trace in traces]
-        done = [work for work in works if work is not None]
-        if len(done) == len(runs):
-            points.append((batch, float(np.mean(done)), len(done)))
+        reached = [work for work in works if work is not None]
+        if len(reached) == len(runs):
+            points.append((batch, float(np.mean(reached)), len(reached)))
         else:
             worlds = tuple(sorted({run.spec.topology.world for run in runs}))
-            missed.append(MissedBatch(batch, len(runs), len(runs) - len(done), worlds))
+            missed.append(MissedBatch(batch, len(runs), len(runs) - len(reached), worlds))
     if not points:
         problem = f"no run recorded its {target.name}, so none is known to reach {target}"
         if qualities:
             best = min if target.name == "loss" else max
             quality, run = best(qualities, key=lambda pair: pair[0])
-            where = format_count(run.spec.topology.world)
-            problem = f"no run reached {target}: the best is {format_number(quality)}, on {where}"
+            devices = format_count(run.spec.topology.world)
+            problem = f"no run reached {target}: the best is {format_number(quality)}, on {devices}"
         hint = f"train longer, or state the work: {parameter('target', 'epochs=90 at 256')}"
         raise NotEnoughData(problem, hint=hint)
     return tuple(points), tuple(missed)
 
 
 def quality_trace(record: RunRecord, name: str) -> Trace:
-    """Return the training ``loss`` or the validation ``accuracy`` of a run against samples."""
+    """Return the trace of a run's training ``loss`` or validation ``accuracy``."""
+    # Spans have an epoch too, but no loss.
     lines = [line for line in record.ranks[0].lines if "epoch" in line and "span" not in line]
-    per_epoch = sum(rank.outline.seen for rank in record.ranks)
+    samples_per_epoch = sum(rank.outline.seen for rank in record.ranks)
     trace = []
     for line in sorted(lines, key=lambda line: line["epoch"]):
         if name == "loss":
-            parts = _losses(line)
+            values = _block_losses(line)
         else:
             accuracy = (line.get("validation") or {}).get("accuracy")
-            parts = [] if accuracy is None else [(1.0, float(accuracy))]
-        trace += [((line["epoch"] + share) * per_epoch, value) for share, value in parts]
+            values = [] if accuracy is None else [(1.0, float(accuracy))]
+        trace += [((line["epoch"] + share) * samples_per_epoch, value) for share, value in values]
     return [(samples, value) for samples, value in trace if math.isfinite(value)]
 
 
-def _losses(line: Mapping[str, Any]) -> Trace:
-    """Return the mean loss of each block, with the share of the epoch done at its end."""
+def _block_losses(line: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return for each block of steps the share of the epoch at its end, and its mean loss."""
     losses = np.array(line.get("losses") or [], float)
     steps = len(losses)
     if not steps:
@@ -172,12 +174,13 @@ def _losses(line: Mapping[str, Any]) -> Trace:
 
 
 def _first_reached(trace: Trace, target: Target) -> float | None:
-    """Return the samples after which a target was first reached; None if it never was."""
-    index = next((k for k, (_, quality) in enumerate(trace) if target.reached_by(quality)), None)
+    """Return the samples after which the target was first reached; None if it never was."""
+    index = next((i for i, (_, quality) in enumerate(trace) if target.reached_by(quality)), None)
     if index is None:
         return None
     samples, quality = trace[index]
     if index == 0:
         return samples
-    before, worse = trace[index - 1]
-    return before + (samples - before) * (worse - target.bound) / (worse - quality)
+    samples_before, quality_before = trace[index - 1]
+    gap, gain = quality_before - target.bound, quality_before - quality
+    return samples_before + (samples - samples_before) * gap / gain

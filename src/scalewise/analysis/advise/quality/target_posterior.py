@@ -1,10 +1,10 @@
-"""Laws of work to target, weighted by how well they explain the measured points.
+"""Candidate laws of work to target, weighted by how well they fit the measured points.
 
     work(B) = E_min (1 + B / B_crit) · scatter
 
-E_min is the least work, with small batches; at B_crit it has doubled, and so have the fewest steps
-(McCandlish et al., arXiv:1812.06162). Laws lie on a grid of B_crit, E_min and scatter; a prior of
-B_crit decides between equally good ones. Student's t keeps outliers from bending them.
+At the critical batch B_crit, work is twice its minimum E_min (McCandlish et al., arXiv:1812.06162).
+A law is a point on a grid of B_crit, E_min and scatter; a prior on B_crit decides between laws that
+fit equally well. Residuals have a Student t distribution, so outliers have little influence.
 """
 
 import math
@@ -21,67 +21,67 @@ from scalewise.validate import check_integer, check_positive
 
 Floats = NDArray[np.float64]
 MIN_WORK_RATIO = 0.8
-"""Work at large batches may by chance be this share of that at small ones; less is refused."""
+"""The lowest accepted ratio of work at large batches to work at small ones; below 1 by chance."""
 DEGREES_OF_FREEDOM = 4
-"""Of all Student t distributions here: heavy tails, which tolerate outliers."""
+"""Of all Student t distributions in this file: few, so that heavy tails tolerate outliers."""
 T_HALF_WIDTH = float(stdtrit(DEGREES_OF_FREEDOM, (1 + CONFIDENCE_LEVEL) / 2))
-"""Half the width of their 90 % interval, in scales."""
+"""Half the width of the 90 % interval of such a distribution with scale 1."""
 RUN_SCATTER = 0.05
-"""Scatter of a single run around the mean of many, in logarithms; set by hand."""
+"""Scatter of log work of a single run around the mean of many runs; set by hand."""
 SCATTER_SPREAD = 0.5
-"""Spread of the scatter between workloads, in logarithms."""
+"""Standard deviation of log scatter between workloads."""
 MIN_SPREAD = 0.01
-"""A critical batch is never known better than this, in logarithms."""
+"""The smallest scale of a prior on log B_crit, however narrow the stated interval is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The prior of a workload, learned from published tables."""
+    """Parameters of the prior and of the intervals, learned from published tables."""
 
-    usual: float
-    """Logarithm of the typical critical batch over the largest measured batch."""
+    log_critical_ratio: float
+    """Typical logarithm of B_crit over the largest measured batch."""
     spread: float
-    """Spread of that logarithm."""
+    """Scale of that logarithm's Student t distribution."""
     scatter: float
-    """Scatter of batches around their law, in logarithms."""
-    widen: float
-    """Factor on intervals so that they cover nine of ten larger batches."""
+    """Typical scatter of log work at a batch around the law."""
+    interval_factor: float
+    """Widens intervals so that they cover nine of ten batches beyond the measured ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Laws by their logarithms of B_crit and E_min. The weights sum to 1."""
+    """Candidate laws: element i of each array belongs to law i. The weights sum to 1."""
 
-    critical: Floats
-    min_work: Floats
+    log_critical: Floats
+    log_min_work: Floats
     weights: Floats
     scatter: float
-    """Scatter of batches around their law, in logarithms: the mean of all laws."""
+    """Scatter of log work at a batch around the law: the weighted mean of all laws."""
     count: int
     """The number of measured batches."""
-    widen: float
-    """Factor on intervals."""
+    interval_factor: float
+    """Widens all intervals."""
 
     def log_work(self, batch: float) -> Floats:
         """Return the logarithm of the work that each law expects."""
-        return self.min_work + np.log1p(batch * np.exp(-self.critical))
+        return self.log_min_work + np.log1p(batch * np.exp(-self.log_critical))
 
     def estimate(self, logs: Floats, scatter: float = 0.0) -> Estimate:
-        """Return a quantity by weighted quantiles of its logarithms, widened by ``scatter``."""
+        """Return a quantity from its logarithm under each law; ``scatter`` widens the interval."""
         unique, inverse = np.unique(logs, return_inverse=True)
         weights = np.bincount(inverse, self.weights)
         cumulative = np.cumsum(weights) - weights / 2
         levels = ((1 - CONFIDENCE_LEVEL) / 2, 0.5, (1 + CONFIDENCE_LEVEL) / 2)
         low, middle, high = (float(np.interp(level, cumulative, unique)) for level in levels)
         extra = T_HALF_WIDTH * scatter
-        down, up = (self.widen * math.hypot(end - middle, extra) for end in (low, high))
+        down, up = (self.interval_factor * math.hypot(end - middle, extra) for end in (low, high))
         return Estimate(
             math.exp(middle), math.exp(middle - down), math.exp(middle + up), self.count
         )
 
 
 def validate_points(points: Sequence[Sequence[float]]) -> Floats:
-    """Return rows of batches, work and runs (1 if unknown), by batch; refuse impossible ones.
+    """Return three rows, sorted by batch: batches, work, runs (1 if unknown); refuse bad points.
 
     >>> validate_points([(512, 44.0), (256, 41.0)])[1]
     array([41., 44.])
@@ -101,10 +101,8 @@ def validate_points(points: Sequence[Sequence[float]]) -> Floats:
     batches, work, _ = sorted_points
     repeated = batches[1:][np.diff(batches) == 0]
     if len(repeated):
-        raise SpecError(
-            f"batch {repeated[0]:,.12g} appears twice",
-            hint="give the mean of their work, and how many runs it is of",
-        )
+        hint = "give it once: (global batch, mean work, runs)"
+        raise SpecError(f"batch {repeated[0]:,.12g} appears twice", hint=hint)
     if half := len(work) // 2:
         # Medians ignore an outlier.
         small, large = float(np.median(work[:half])), float(np.median(work[-half:]))
@@ -118,25 +116,26 @@ def validate_points(points: Sequence[Sequence[float]]) -> Floats:
     return sorted_points
 
 
-def weigh(points: Floats, prior: tuple[float, float], learned: Learned) -> Laws:
+def weigh_laws(points: Floats, prior: tuple[float, float], learned: Learned) -> Laws:
     """Return the laws with their posterior weights, without negligible ones; ``prior`` is middle
-    and spread of log B_crit. Axes: B_crit, scatter, E_min and, before the sum over them, points.
+    and scale of log B_crit. The axes of arrays are B_crit, scatter, E_min and sometimes points.
     """
     batches, work, runs = points
     middle, spread = prior
+    # Each axis of the grid, in units of its own scale.
     critical_steps = np.linspace(-6, 6, 401)
     scatter_steps, work_steps = np.linspace(-2, 2, 5), np.linspace(-8, 8, 25)
-    critical = middle + spread * critical_steps
+    log_critical = middle + spread * critical_steps
     scatter = learned.scatter * np.exp(SCATTER_SPREAD * scatter_steps)
     scale = np.sqrt(scatter[:, None] ** 2 + RUN_SCATTER**2 / runs)
-    precision = (scale**-2).sum(axis=1) ** -0.5
+    standard_error = (scale**-2).sum(axis=1) ** -0.5
     # The log E_min that each point alone implies; the grid lies around their median.
-    implied = np.log(work) - np.log1p(batches * np.exp(-critical)[:, None])
-    min_work = np.median(implied, axis=1)[:, None, None] + precision[:, None] * work_steps
-    residuals = (implied[:, None, None] - min_work[..., None]) / scale[:, None]
+    implied = np.log(work) - np.log1p(batches * np.exp(-log_critical)[:, None])
+    log_min_work = np.median(implied, axis=1)[:, None, None] + standard_error[:, None] * work_steps
+    residuals = (implied[:, None, None] - log_min_work[..., None]) / scale[:, None]
     log_weights = (
         (_log_student(residuals) - np.log(scale)[:, None]).sum(axis=-1)
-        + np.log(precision)[:, None]
+        + np.log(standard_error)[:, None]  # Accounts for the grid's spacing in log E_min.
         + _log_student(critical_steps)[:, None, None]
         - (scatter_steps**2 / 2)[:, None]
     )
@@ -144,12 +143,12 @@ def weigh(points: Floats, prior: tuple[float, float], learned: Learned) -> Laws:
     weights /= weights.sum()
     relevant = weights > 1e-9
     return Laws(
-        critical=np.broadcast_to(critical[:, None, None], weights.shape)[relevant],
-        min_work=min_work[relevant],
+        log_critical=np.broadcast_to(log_critical[:, None, None], weights.shape)[relevant],
+        log_min_work=log_min_work[relevant],
         weights=weights[relevant] / weights[relevant].sum(),
         scatter=float(weights.sum(axis=(0, 2)) @ scatter),
         count=len(batches),
-        widen=learned.widen,
+        interval_factor=learned.interval_factor,
     )
 
 
@@ -160,5 +159,5 @@ def _log_student(deviation: Floats) -> Floats:
 
 
 def stated_prior(value: float, low: float, high: float) -> tuple[float, float]:
-    """Return the prior of a critical batch that the user gave with its 90 % interval."""
+    """Return middle and scale of log B_crit from a stated value and its 90 % interval."""
     return math.log(value), max(math.log(high / low) / 2 / T_HALF_WIDTH, MIN_SPREAD)

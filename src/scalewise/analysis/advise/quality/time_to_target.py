@@ -32,45 +32,45 @@ from scalewise.record.read import RunRecord
 
 @dataclass(frozen=True, kw_only=True)
 class TimeToTarget:
-    """Turns a scale of the measured job into a scale of the job that reaches the target."""
+    """Converts a scale (a candidate number of devices) from the measured job to the target."""
 
     target: Target
     job: Job
     batches: Mapping[int, float]
     """The global batch on each number of devices."""
     points: WorkAtBatches
+    """The known work to target."""
     law: WorkToTarget | None
-    """Work at any batch; None where all scales have the only batch of known work."""
+    """Work at any batch; None if all scales have the same batch, whose work is known."""
     critical: Critical | None
-    """None where the points determine it, or where there is no law."""
-    base: int
-    """Devices of the baseline of efficiencies."""
-    weak: bool
-    """Whether the batch grows with the devices."""
+    """Stated, or from gradient noise; None if the points determine it, or without a law."""
+    base_devices: int
+    """The number of devices of the baseline, which has an efficiency of 1."""
+    batch_grows: bool
+    """Whether the global batch grows with the devices (weak scaling)."""
     missed: tuple[MissedBatch, ...] = ()
     """Batches at which not all runs reached the target."""
 
     def applied(self, scale: Scale) -> Scale:
         """Return the scale with time and efficiency to target."""
         batch, start = self.batches[scale.devices], self.job.start(scale.devices)
-        rate = self.job.rates.get(scale.devices)
+        base, rate = self.base_devices, self.job.rates.get(scale.devices)
         if rate is None:
-            raise NotEnoughData(
-                f"the throughput on {scale.devices} devices is not known",
-                hint="complete the column throughput",
-            )
+            hint = "fill in the `throughput` column for every number of devices"
+            raise NotEnoughData(f"the throughput on {scale.devices} devices is unknown", hint=hint)
         _, samples, runs = self.points[0]
-        same = Estimate(samples, samples, samples, runs)
-        work = self.law.work(batch) if self.law else same
+        known_work = Estimate(samples, samples, samples, runs)
+        work = self.law.work(batch) if self.law else known_work
         statistical = self.statistical(batch)
         hardware = (
             Estimate(1.0, 1.0, 1.0, rate.count)
-            if scale.devices == self.base
-            else rate * (self.base / scale.devices / self.job.rates[self.base].value)
+            if scale.devices == base
+            else rate * (base / scale.devices / self.job.rates[base].value)
         )
         return replace(
             scale,
             time=_add_start(work / rate, start),
+            # hardware × statistical: an Estimate has no product, only a ratio.
             efficiency=hardware / statistical.through(lambda share: 1 / share),
             target=AtTarget(
                 batch=batch,
@@ -84,10 +84,10 @@ class TimeToTarget:
 
     def statistical(self, batch: float) -> Estimate:
         """Return the efficiency of a batch: work at the baseline's batch over work at this one."""
-        base = self.batches[self.base]
-        if self.law is None or batch == base:
+        base_batch = self.batches[self.base_devices]
+        if self.law is None or batch == base_batch:
             return Estimate(1.0, 1.0, 1.0)
-        return self.law.critical.through(lambda critical: (critical + base) / (critical + batch))
+        return self.law.critical.through(lambda b_crit: (b_crit + base_batch) / (b_crit + batch))
 
 
 def time_to_target(
@@ -98,21 +98,21 @@ def time_to_target(
     critical: str | float | Estimate | None,
     batch: float | None,
 ) -> TimeToTarget:
-    """Return how the scales of a prediction change if the job is to reach a target."""
+    """Return what converts a prediction's scales; users may give ``critical`` and ``batch``."""
     counts = [point.devices for point in prediction.points]
     batches = global_batches(prediction.curve, counts, batch)
-    base = prediction.curve.baseline.devices
-    points, missed = _work_points(target, records, batches[base])
-    stated = critical_batch(critical, prediction.curve, points=len(points))
-    no_law = stated is None and len(points) < 2
+    base_devices = prediction.curve.baseline.devices
+    points, missed = _work_points(target, records, batches[base_devices])
+    prior = critical_batch(critical, prediction.curve, point_count=len(points))
+    no_law = prior is None and len(points) < 2
     if no_law and {*batches.values()} != {points[0][0]}:
         raise NotEnoughData(
             f"the work to {target} is known at a global batch of {format_number(points[0][0])} "
-            f"only, and scales of up to {format_number(max(batches.values()))} are considered",
-            hint=f"say how it grows: {parameter('critical_batch', 8192)}, noise (of a study with "
+            f"only, but batches up to {format_number(max(batches.values()))} are considered",
+            hint=f"state how it grows: {parameter('critical_batch', 8192)}, noise (of a study with "
             "noise_every) or like:resnet",
         )
-    law = None if no_law else work_to_target(points, critical=stated.batch if stated else None)
+    law = None if no_law else work_to_target(points, critical=prior.batch if prior else None)
     job = split_job(prediction)
     if not job.in_samples:
         raise NotEnoughData(
@@ -125,15 +125,15 @@ def time_to_target(
         batches=batches,
         points=points,
         law=law,
-        critical=stated,
-        base=base,
-        weak=prediction.curve.scaling == "weak",
+        critical=prior,
+        base_devices=base_devices,
+        batch_grows=prediction.curve.scaling == "weak",
         missed=missed,
     )
 
 
 def _add_start(training: Estimate, start: float) -> Estimate:
-    """Return the complete time. Starts vary, which widens the interval."""
+    """Return training time plus start, in seconds. Starts vary, which widens the interval."""
     total, start_spread = training.value + start, MIN_START_SPREAD * start
     low, high = training.low or training.value, training.high or training.value
     return Estimate(
@@ -147,7 +147,7 @@ def _add_start(training: Estimate, start: float) -> Estimate:
 def _work_points(
     target: Target, records: Sequence[RunRecord], base_batch: float
 ) -> tuple[WorkAtBatches, tuple[MissedBatch, ...]]:
-    """Return the known work to target, and the batches that did not reach it."""
+    """Return the known work to target, and the batches at which some runs did not reach it."""
     if target.is_work:
         samples = target.bound
         if target.name == "epochs":
