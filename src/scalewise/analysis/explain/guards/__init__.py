@@ -1,6 +1,6 @@
 """Guards: checks for faults that silently ruin training or scaling. Each is a decorated function
-in ``correctness`` or ``tuning``, and its docstring names the fault. They run in that order, on
-facts that ``scalewise.watch`` records.
+in ``correctness`` or ``tuning`` whose docstring names the fault. They check facts of a user's
+program that ``scalewise.watch`` records, in the order in which they are defined.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ GUARDS: tuple[Guard, ...] = tuple(
 
 
 def run_guards(records: Sequence[RunRecord]) -> tuple[Finding, ...] | None:
-    """Return the findings in the runs of a curve; None where no facts were recorded."""
+    """Return the findings in the runs of a curve; None if no facts were recorded."""
     runs = watched_runs(records)
     findings = (guard.first_finding(runs) for guard in GUARDS)
     return tuple(finding for finding in findings if finding) if runs else None

@@ -1,4 +1,4 @@
-"""Guards of correctness: faults by which several devices learn something else than one device."""
+"""Guards of correctness: faults that make training on several devices differ from that on one."""
 
 from collections import Counter
 from math import isclose
@@ -7,9 +7,9 @@ from scalewise.analysis.explain.guards.guard import WatchedRun, guard
 from scalewise.record import batch_sharing, replicas
 
 MIN_BATCH_GROWTH = 1.5
-"""The factor from which a global batch counts as grown."""
+"""A global batch counts as grown from this factor on."""
 SAME_RATE_TOLERANCE = 0.1
-"""Learning rates that differ by less count as equal; scaling rules make them differ by more."""
+"""Learning rates that differ by a smaller share count as equal; scaling rules change them more."""
 SQUARE_ROOT_OPTIMIZERS = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
 """Optimizers whose learning rate grows with the square root of the batch."""
 
@@ -36,25 +36,25 @@ def no_exchange(run: WatchedRun) -> tuple[str, str] | None:
 def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks whose first training batches are equal."""
     # Ranks that hold parts of one model read the same samples by design.
-    split = any(facts.split for facts in run.facts)
-    if run.ranks < 2 or split or replicas.unsynchronised(run.facts):
+    is_split = any(facts.split for facts in run.facts)
+    if run.ranks < 2 or is_split or replicas.unsynchronised(run.facts):
         return None
     digests_by_rank = [*filter(None, map(batch_sharing.identifying_digests, run.facts))]
     if not digests_by_rank:
         return None
-    batches, count = Counter(digests_by_rank).most_common(1)[0]
+    digests, count = Counter(digests_by_rank).most_common(1)[0]
     if count < 2:
         return None
     return (
         f"{count} of {run.ranks} ranks read the same samples: "
-        f"their first {len(batches)} training batches are equal.",
-        "Give the loader `sampler=DistributedSampler(dataset)`, or share the data out by rank.",
+        f"their first {len(digests)} training batches are equal.",
+        "Give the loader `sampler=DistributedSampler(dataset)`, or split the data by rank.",
     )
 
 
 @guard("drift", "correct")
 def replica_drift(run: WatchedRun) -> tuple[str, str] | None:
-    """Replicas that are not equal after a step."""
+    """Replicas whose weights differ after a step."""
     drift = replicas.drift(run.facts)
     if not drift or replicas.unsynchronised(run.facts):
         return None
@@ -84,7 +84,7 @@ def step_counts(run: WatchedRun) -> tuple[str, str] | None:
 @guard("set_epoch", "correct")
 def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
     """A shuffled order that is the same in every epoch."""
-    epochs = run.first.sampler_epochs
+    epochs = run.rank0.sampler_epochs
     if not epochs or epochs.passes < 2 or epochs.orders > 1:
         return None
     return (
@@ -97,25 +97,25 @@ def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
 @guard("learning rate", "correct", question=True)
 def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
     """A learning rate that stays the same while the global batch grows."""
-    comparable = [r for r in (*run.smaller, run) if r.comparable_rate is not None]
-    # The last run is the checked one, the first is the baseline.
+    comparable = [other for other in (*run.smaller, run) if other.comparable_rate is not None]
+    # The checked run must be comparable itself, and is then the last; the first is the baseline.
     if not comparable or comparable[-1] is not run or not comparable[0].global_batch:
         return None
-    baseline, rate = comparable[0], run.first.first_rate or 0.0
+    baseline, rate = comparable[0], run.rank0.first_rate or 0.0
     growth = run.global_batch / baseline.global_batch
     # With tolerance: a decaying schedule has lowered the rate a little before it is first read.
-    highest, base_highest = run.first.highest_rate or rate, baseline.first.highest_rate or rate
+    highest, base_highest = run.rank0.highest_rate or rate, baseline.rank0.highest_rate or rate
     same_rate = isclose(highest, base_highest, rel_tol=SAME_RATE_TOLERANCE)
-    if growth < MIN_BATCH_GROWTH or baseline.first.first_rate != rate or not same_rate:
+    if growth < MIN_BATCH_GROWTH or baseline.rank0.first_rate != rate or not same_rate:
         return None
-    optimizer = run.first.optimizer or ""
+    optimizer = run.rank0.optimizer or ""
     if any(name in optimizer.lower() for name in SQUARE_ROOT_OPTIMIZERS):
-        rule, scaled_rate = "with the square root of it", rate * growth**0.5
+        rule, scaled_rate = "with the square root of the batch", rate * growth**0.5
     else:
-        rule, scaled_rate = "in proportion", rate * growth
+        rule, scaled_rate = "in proportion to the batch", rate * growth
     return (
         f"The learning rate is {rate:g} on {baseline.devices} and on {run.devices} devices, "
         f"while the global batch grew from {baseline.global_batch} to {run.global_batch}.",
-        f"Is that your recipe? With {optimizer or 'this optimizer'} it often grows {rule}, "
+        f"Is that your recipe? With {optimizer or 'this optimizer'} the rate often grows {rule}, "
         f"here to {scaled_rate:.3g}, after a warm-up; or keep the global batch.",
     )

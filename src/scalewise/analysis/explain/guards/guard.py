@@ -30,11 +30,11 @@ class Finding:
     devices: int | None = None
     """The smallest number of devices on which it was found."""
     question: bool = False
-    """Whether it may be intended."""
+    """Whether the user may have intended it: it is then reported as a question."""
 
     @property
     def sentence(self) -> str:
-        """What was found, and on how many devices."""
+        """What was found, and on how many devices, as a sentence."""
         where = f" (on {format_count(self.devices)})" if self.devices else ""
         return f"{self.says.rstrip('.')}{where}."
 
@@ -50,7 +50,7 @@ class WatchedRun:
     """The runs before it in the curve, fewest devices first."""
 
     @property
-    def first(self) -> ProgramFacts:
+    def rank0(self) -> ProgramFacts:
         """The facts of rank 0."""
         return self.facts[0]
 
@@ -66,20 +66,20 @@ class WatchedRun:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Steps of each rank."""
+        """The number of steps of each rank."""
         return tuple(rank.outline.steps for rank in self.record.ranks)
 
     @property
     def global_batch(self) -> int:
-        """Samples of all ranks in the typical step."""
-        samples = [rank.steps.samples for rank in self.record.ranks]
-        return sum(int(np.median(column)) for column in samples if column.size)
+        """Samples per step, summed over ranks: the median of each rank's steps."""
+        samples_by_rank = [rank.steps.samples for rank in self.record.ranks]
+        return sum(int(np.median(samples)) for samples in samples_by_rank if samples.size)
 
     @property
     def comparable_rate(self) -> float | None:
-        """The first learning rate; None if ranks may share samples: global batches are unclear."""
-        counted_once = self.record.spec.samples_per_step or not batch_sharing.unclear(self.facts)
-        return self.first.first_rate if counted_once else None
+        """The first learning rate; None if the global batch is unknown: ranks may share samples."""
+        is_batch_known = self.record.spec.samples_per_step or not batch_sharing.unclear(self.facts)
+        return self.rank0.first_rate if is_batch_known else None
 
     @cached_property
     def window(self) -> Window:
@@ -88,13 +88,13 @@ class WatchedRun:
 
     @cached_property
     def input_share(self) -> float:
-        """The share of the steady steps in which ranks wait for input."""
+        """The share of the time of steady steps in which ranks wait for input."""
         waited = total = 0.0
         for rank in self.record.ranks:
-            steady = rank.steps.index >= self.window.first
-            total += float(rank.steps.seconds[steady].sum())
+            is_steady = rank.steps.index >= self.window.first
+            total += float(rank.steps.seconds[is_steady].sum())
             if "input" in rank.steps.phases:
-                waited += float(rank.steps.phases["input"][steady].sum())
+                waited += float(rank.steps.phases["input"][is_steady].sum())
         return waited / total if total else 0.0
 
 
@@ -114,7 +114,7 @@ Check = Callable[[WatchedRun], tuple[str, str] | None]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The declaration of one check."""
+    """A check with the name and kind of its findings."""
 
     name: str
     kind: GuardKind
@@ -132,5 +132,5 @@ class Guard:
 
 
 def guard(name: str, kind: GuardKind, *, question: bool = False) -> Callable[[Check], Guard]:
-    """Decorate a check function: replace it with its guard."""
+    """Return a decorator that replaces a check function with its guard."""
     return lambda check: Guard(name, kind, check, question)

@@ -1,4 +1,4 @@
-"""Guards of tuning: what should be fixed on one device, before paying for more."""
+"""Guards of tuning: faults that slow training down, to be fixed before paying for more devices."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from scalewise.analysis.number_format import format_count, format_seconds
 from scalewise.record.schema import HostWaits
 
 MIN_CORES_PER_THREAD = 4
-"""With at least this many cores per thread, cores count as unused."""
+"""From this many cores per thread on, cores count as unused."""
 MIN_INPUT_SHARE = 0.05
 """Waiting for input is reported from this share of a step on."""
 MIN_CAPABILITY = 8
@@ -19,7 +19,7 @@ MIN_STEPS = 10
 @guard("DataParallel", "tune")
 def data_parallel(run: WatchedRun) -> tuple[str, str] | None:
     """One process for all devices."""
-    if not run.first.data_parallel:
+    if not run.rank0.data_parallel:
         return None
     return (
         "`nn.DataParallel` drives all devices from 1 process, and copies the model in every step.",
@@ -40,19 +40,19 @@ def shared_device(run: WatchedRun) -> tuple[str, str] | None:
     (host, _), count = accelerators.most_common(1)[0]
     return (
         f"{count} ranks of host {host} compute on 1 accelerator.",
-        "Give each its own: `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))`.",
+        "Give each rank its own: `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))`.",
     )
 
 
 @guard("threads", "tune")
 def threads(run: WatchedRun) -> tuple[str, str] | None:
-    """Cores that no thread uses, on a run without accelerator."""
+    """Cores that no thread uses, in a run without an accelerator."""
     thread_count = run.record.ranks[0].notes.threads
-    cores = run.first.cores
-    if run.first.accelerator is not None or not thread_count or not cores:
+    cores = run.rank0.cores
+    if run.rank0.accelerator is not None or not thread_count or not cores:
         return None
     ranks_on_cores = sum(
-        rank.host == run.record.ranks[0].host and facts.core_set == run.first.core_set
+        rank.host == run.record.ranks[0].host and facts.core_set == run.rank0.core_set
         for rank, facts in zip(run.record.ranks, run.facts, strict=True)
     )
     per_rank = cores // ranks_on_cores
@@ -68,32 +68,32 @@ def threads(run: WatchedRun) -> tuple[str, str] | None:
 @guard("loader workers", "tune")
 def loader_workers(run: WatchedRun) -> tuple[str, str] | None:
     """A loader without workers, which prepares its batches between the steps."""
-    if run.first.workers != 0 or run.input_share < MIN_INPUT_SHARE:
+    if run.rank0.workers != 0 or run.input_share < MIN_INPUT_SHARE:
         return None
     return (
         f"The loader has no workers, and waiting for input is {100 * run.input_share:.0f} % of "
         "a step.",
-        "Type `DataLoader(…, num_workers=2, persistent_workers=True)`, or more workers.",
+        "Use `DataLoader(…, num_workers=2, persistent_workers=True)`, or more workers.",
     )
 
 
 @guard("pinned memory", "tune")
 def pinned_memory(run: WatchedRun) -> tuple[str, str] | None:
     """Batches in pageable memory, which cannot be copied while the device computes."""
-    batch = run.first.loaded_batch
+    batch = run.rank0.loaded_batch
     if not batch or not batch.pageable:
         return None
     return (
         f"The loader hands over {batch.bytes / 1e6:.3g} MB per batch in memory that is not "
         "pinned: the host waits for every copy.",
-        "Type `DataLoader(…, pin_memory=True)` and `x.to(device, non_blocking=True)`.",
+        "Use `DataLoader(…, pin_memory=True)` and `x.to(device, non_blocking=True)`.",
     )
 
 
 @guard("host waits", "tune")
 def host_waits(run: WatchedRun) -> tuple[str, str] | None:
     """A host that waits for the device in every step."""
-    waits = run.first.host_waits or HostWaits()
+    waits = run.rank0.host_waits or HostWaits()
     steps = waits.last_step - waits.first_step  # Waits are counted in a few early steps.
     if steps < 1 or waits.count < steps:
         return None
@@ -108,7 +108,7 @@ def host_waits(run: WatchedRun) -> tuple[str, str] | None:
 @guard("empty cache", "tune")
 def empty_cache(run: WatchedRun) -> tuple[str, str] | None:
     """An allocator cache that is emptied at least in every second step."""
-    emptied, steps = run.first.emptied_caches or 0, run.steps[0]
+    emptied, steps = run.rank0.emptied_caches or 0, run.steps[0]
     if steps < MIN_STEPS or 2 * emptied < steps:
         return None
     return (
@@ -134,7 +134,7 @@ def unused_parameters(run: WatchedRun) -> tuple[str, str] | None:
 @guard("precision", "tune")
 def precision(run: WatchedRun) -> tuple[str, str] | None:
     """Matrix products in full fp32 on a device that has faster formats."""
-    facts = run.first
+    facts = run.rank0
     capability = facts.capability
     if not capability or capability[0] < MIN_CAPABILITY or facts.dtype != "float32":
         return None
@@ -144,15 +144,15 @@ def precision(run: WatchedRun) -> tuple[str, str] | None:
     return (
         "Matrix products run in full fp32, without autocast or TF32, on a device of compute "
         f"capability {version} that has both.",
-        "Type `torch.set_float32_matmul_precision('high')`, or train under "
+        "Call `torch.set_float32_matmul_precision('high')`, or train under "
         "`torch.autocast('cuda', torch.bfloat16)`.",
     )
 
 
 @guard("compile", "tune")
-def compiling(run: WatchedRun) -> tuple[str, str] | None:
+def not_compiled(run: WatchedRun) -> tuple[str, str] | None:
     """A model that is not compiled."""
-    if run.first.compiled is not False:
+    if run.rank0.compiled is not False:
         return None
     step = run.window.seconds / run.window.steps
     return (
