@@ -455,7 +455,7 @@ SCRIPTS = (
     Script(path="compiled.py", args=("--where", "inside"), truth=compiled, slow=True),
     Script(path="compiled.py", args=("--where", "method"), truth=compiled, slow=True),
     Script(path="compiled.py", args=("--where", "step"), truth=compiled_step, slow=True),
-    Script(path="gan.py", truth=gan),
+    Script(path="gan.py", truth=gan, slow=True),
     Script(path="lbfgs.py", truth=lbfgs, slow=True),
     Script(path="trainer.py", args=("4", "2"), truth=trainer, slow=True),
     Script(path="spawn.py", args=("--world-size", "{devices}"), start="command", truth=spawn),
