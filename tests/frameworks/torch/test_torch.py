@@ -227,6 +227,7 @@ def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
     assert [point.devices for point in curve.points] == [1, 2]
 
 
+@pytest.mark.soak
 def test_a_sharded_run_counts_each_sample_once_and_holds_a_part_of_the_model(tmp_path):
     question = StudySpec.from_dict({
         "name": "split",
