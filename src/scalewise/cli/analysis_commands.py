@@ -177,7 +177,9 @@ def advise(  # noqa: PLR0913 - one parameter per option
     purposes: Purposes,
     at: Annotated[
         str | None,
-        option("DEVICES", "Also consider doublings up to this number [default: two doublings]."),
+        option(
+            "DEVICES", "Also consider doublings up to these devices [default: two more doublings]."
+        ),
     ] = None,
     price: Annotated[str | None, cost_option("PRICE", PRICE_HELP)] = None,
     watts: Annotated[

@@ -99,7 +99,7 @@ def check_clock(folder: Path) -> Finding:
         file.flush()
         os.fsync(file.fileno())
         server_time, after = os.stat(file.name).st_mtime, time.time()
-    # The offset is 0 if the server's time lies between our two readings: file times are coarse.
+    # The file was written between the two readings: a server time between them is no offset.
     ahead = min(server_time - before, 0.0) + max(server_time - after, 0.0)
     query = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
     answer = run_command(*query, seconds=2.0)

@@ -63,7 +63,7 @@ class Watcher:
         self.done = False
         """Whether to stop the program: the requested steps are recorded, or too few ranks train."""
         self.flush_events: Callable[[], None] = lambda: None
-        """Processes buffered events; called before a failure is recorded."""
+        """Turns buffered hook events into steps; called before a failure is recorded."""
         self.clock: Any = HostClock()
         self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", time.time()))
         self._first_launched = self.launched
@@ -105,7 +105,7 @@ class Watcher:
     def span(self, name: str, start: float, end: float, **facts: Any) -> None:
         """Record a part of the job's time, from ``start`` to ``end`` of the host's clock."""
         if name == "train":
-            self.explicit_span = None  # This span replaces it, because hooks know the pauses too.
+            self.explicit_span = None  # Hooks record a better one: without evaluation and saving.
         self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
 
     def record_build(self, moment: float) -> None:
@@ -146,7 +146,7 @@ class Watcher:
 
     @property
     def next_urgent_step(self) -> int:
-        """The next step that must be recorded immediately, without buffering its events."""
+        """The next step that must be recorded immediately, without buffering its hook events."""
         if self.steps < UNBUFFERED_STEPS:
             return self.steps + 1
         return self._stop_after or sys.maxsize
@@ -183,6 +183,7 @@ class Watcher:
         if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return True  # An earlier process of this rank failed, and torchrun started this one.
         lines = read_tail(self.folder, rank, self._attempt).lines
+        # Lines come newest first: the last one was written first and has its process id.
         return not lines or lines[-1].get("pid", self._pid) == self._pid
 
     def _yield_to_other_process(self, rank: int) -> None:
@@ -191,6 +192,7 @@ class Watcher:
         (rivals_folder(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
         self._probe, self._closed = None, True
         self.set_enabled(enabled=False)
+        # This process records no steps, so it would never reach a limit of steps: stop it now.
         self.done = self.too_few_ranks or self._stop_after > 0
 
     def _open_file(self) -> Probe:
@@ -205,7 +207,7 @@ class Watcher:
             world=world,
             host=os.uname().nodename,
             pid=self._pid,
-            guest=True,  # The file's key for ``watched``: a rank of a user's program.
+            guest=True,  # This rank runs a user's program; read as ``RankStart.watched``.
             arguments=sys.argv,
             launched=self.launched,
         )
@@ -232,7 +234,7 @@ class Watcher:
             return  # This process does not train: it is an agent, a loader or a compiler.
         try:
             if self._probe is None and rank_file(self.folder, self.rank_and_world()[0]).exists():
-                return  # A child process was this rank.
+                return  # A child process was this rank, in this attempt or an earlier one.
             self._write_end(self._probe or self._open_file())
         except Exception as problem:
             print(f"scalewise: the end was not recorded: {problem!r}", file=sys.stderr)
@@ -261,8 +263,8 @@ class Watcher:
             outline={
                 "epochs": None,
                 "steps": self.steps,
-                "samples": None,
-                "seen": self._samples,
+                "samples": None,  # The size of the data set is unknown.
+                "seen": self._samples,  # What this rank has trained on.
                 "unit": "samples",
                 "parameters": None,
                 "validation": 0,
@@ -279,7 +281,7 @@ class Watcher:
             devices=self.devices,
             asked=self._requested_count(),
             taken=self.steps,
-            alone=self.too_few_ranks,
+            alone=self.too_few_ranks,  # True if fewer ranks trained than were requested.
         )
 
 

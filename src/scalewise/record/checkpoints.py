@@ -59,7 +59,8 @@ class Progress:
     def steps_done(self, spec: RunSpec, steps_per_epoch: int) -> tuple[int, int]:
         """Return how many steps a resumed run skips, in total and in the current epoch.
 
-        If its global batch differs, the numbers are converted so that the samples are the same.
+        For another global batch, the numbers are converted to skip the same samples. The second
+        number is at most one epoch.
 
         >>> progress = Progress(step=25, epoch=2, place=5, global_batch=64, layout={},
         ...                     workload="mlp", options={})
@@ -113,7 +114,7 @@ def complete(folder: Path) -> list[Path]:
 
 
 def remove_old(folder: Path, keep: int, needed: Path | None = None) -> None:
-    """Keep the newest ``keep`` finished checkpoints and ``needed``; remove all others."""
+    """Keep ``needed`` and the newest ``keep`` that have their checksums; remove all others."""
     # Sizes are not checked: a shared file system may show another node's files with a delay.
     finished = [path for path in written(folder) if not _lacks_checksums(path)]
     for path in folder.glob("step-*"):
@@ -148,7 +149,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def find(source: Path) -> Path:
-    """Return the newest of ``candidates`` whose files have the right sizes; no file is read."""
+    """Return the newest of ``candidates`` whose files have the right sizes."""
     damaged: dict[Path, str] = {}
     for path in reversed(candidates(source)):
         problem = resume_damage(path)
@@ -159,7 +160,7 @@ def find(source: Path) -> Path:
 
 
 def all_damaged(damaged: Mapping[Path, str]) -> SpecError:
-    """Return the error for ``resume`` if all checkpoints are damaged: problems, newest first."""
+    """Return the error for ``resume`` if all are damaged; ``damaged``: problems, newest first."""
     path, problem = next(iter(damaged.items()))
     return SpecError(
         f"{path} is damaged: {problem}"
@@ -171,8 +172,8 @@ def all_damaged(damaged: Mapping[Path, str]) -> SpecError:
 def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[str]:
     """Return a sentence for each damaged checkpoint, with the checkpoint that was used instead.
 
-    >>> describe_damage({Path("r/checkpoints/step-020"): "a is missing"}, Path("step-010"))
-    ['checkpoint step-020 is damaged (a is missing): resumed from step-010']
+    >>> describe_damage({Path("r/checkpoints/step-020"): "x.pt is missing"}, Path("step-010"))
+    ['checkpoint step-020 is damaged (x.pt is missing): resumed from step-010']
     """
     instead = f"resumed from {resumed.name}" if resumed else "the run starts from its beginning"
     return [f"checkpoint {path.name} is damaged ({problem}): {instead}"
@@ -262,12 +263,12 @@ def _unreadable(problem: OSError, checkpoint: Path) -> str:
 def _was_written(checkpoint: Path) -> bool:
     try:
         return (checkpoint / METADATA).exists() or (checkpoint / CHECKSUMS).exists()
-    except OSError:  # The folder is not accessible: it counts as a damaged checkpoint.
+    except OSError:  # We may not open the folder: later checks report it as damaged.
         return True
 
 
 def _lacks_checksums(checkpoint: Path) -> bool:
-    """Return whether checksums are missing that the checkpoint should have."""
+    """Return whether checksums.json is missing although checkpoint.json announces it."""
     try:
         if (checkpoint / CHECKSUMS).exists():
             return False

@@ -52,7 +52,7 @@ class RankTail:
 
     @cached_property
     def end(self) -> RankEnd:
-        """The last line, of a rank that ended or stopped early with a checkpoint, as a RankEnd."""
+        """The last line. Use it only if the rank ended, or stopped early with a checkpoint."""
         return from_json(RankEnd, self.last)
 
     @property
@@ -80,7 +80,7 @@ def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
     else:
         path = rank_file(folder, rank)
         if path.exists() and path.stat().st_size > TAIL_BYTES:
-            # The attempt began before the tail; its first line has the host and the process id.
+            # The attempt's first line, with host and process id, lies before the tail: find it.
             prefix = f'{{"attempt":{attempt},'.encode()
             with path.open("rb") as file:
                 lines.append(json.loads(next(line for line in file if line.startswith(prefix))))
@@ -88,7 +88,7 @@ def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
 
 
 def newest_attempt(folder: Path, at_least: int) -> int:
-    """Return the last attempt in rank 0's file: Slurm starts attempts when it requeues a job."""
+    """Return the last attempt in rank 0's file, which Slurm may have started by a requeue."""
     newest = next((line["attempt"] for line in _newest_first(folder, 0)), at_least)
     return max(at_least, int(newest))
 

@@ -15,7 +15,7 @@ from scalewise.report.tables import (
 from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 
-PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
+PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "wait for slowest"}
 MIN_SHOWN_SECONDS = 5e-9  # Shorter phases are not shown.
 
 

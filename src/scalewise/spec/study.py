@@ -27,11 +27,11 @@ class StudySpec:
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Axes: the values of each varied setting; ``options.KEY`` or ``env.KEY`` vary one entry."""
     scaling: Scaling | None = "weak"
-    """weak: a fixed batch per replica; strong: a fixed global batch; None: a program decides."""
+    """weak: a fixed batch per replica; strong: a fixed global batch; None: a user's program."""
     repeats: int = 1
     launcher: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
-    """The Python of each framework that is not installed in the Python of scalewise."""
+    """By framework that is not installed beside scalewise: a Python interpreter that has it."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -117,7 +117,7 @@ class StudySpec:
         if "global_batch" in self.vary:  # A run spec stores only the batch of a replica.
             values["global_batch"] = run.global_batch
         if "start" in self.vary:
-            values["start"] = run.started_by
+            values["start"] = run.started_by  # What starts the processes, also by default.
         # ``torch.ddp`` in the study is stored as two fields of the run.
         if any("." in str(name) for name in self.vary.get("strategy", ())):
             values["strategy"] = f"{run.framework}.{run.strategy}"

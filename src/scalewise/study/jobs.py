@@ -33,7 +33,7 @@ def load_job(home: Path) -> Job | None:
     if not isinstance(attempt, int) or not isinstance(world, int):
         raise RecordError(
             f"{home / 'job.json'} is damaged: it has no attempt, or no world",
-            hint="delete that file; the next run ends processes that are left of the old one",
+            hint="delete that file; the next `scalewise run` ends processes of the old job",
         )
     return with_newest_attempt(Job(home, attempt, world, details))
 
@@ -52,7 +52,7 @@ def unclosed_job(home: Path) -> Job | None:
 def trained_alone(home: Path) -> bool:
     """Return whether a run's program turned out not to be distributed."""
     job = load_job(home)
-    if not job or rivals_folder(home, job.attempt).exists():  # Several processes claimed a rank.
+    if not job or rivals_folder(home, job.attempt).exists():  # Several claimed a rank.
         return False
     return bool(read_tail(home, 0, job.attempt).notes.trains_alone)
 
@@ -67,7 +67,7 @@ def _start_time(job: Job) -> float | None:
     """Return when the first process of a job began, or when a Slurm job claimed its run."""
     if processes := job.details.get("processes"):
         return float(min(process["created"] for process in processes))
-    # A Slurm job claims its run by a link; a link older than the submission is an earlier job's.
+    # A Slurm job makes a link ``holder*`` when it starts; an older one is of an earlier job.
     claimed = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
     return claimed if claimed >= job.details.get("submitted", math.inf) else None
 
@@ -85,7 +85,9 @@ ENDED_BY_USER = "ended by the user"
 
 
 def close_job(job: Job, ended: float | None, reason: str, state: State | None = None) -> str:
-    """Record how an attempt ended, and when if known; return why it failed, empty on success."""
+    """Record an attempt's end with what the caller knows of its reason; return the cause of its
+    failure as recorded, empty on success.
+    """
     return close(
         job.folder, attempt=job.attempt, world=job.world, ended=ended, reason=reason,
         killed=state.killed if state else {}, exits=state.exits if state else {},

@@ -1,10 +1,10 @@
 """What would make a number of devices worthwhile: more data, a larger batch, a larger model.
 
 N devices are worthwhile if their efficiency relative to the baseline's N₀ is at least ``floor``.
-T(N) = start(N) + training(N)                        efficiency(N) = N₀ T(N₀) / (N T(N))
-k times the data:                                    training → k training
-m times the batch of each device, 1/m of the steps:  training → computation + overhead / m
-Overhead is the part of the training that every step costs, however large its batch is.
+T(N) = start(N) + training(N)              efficiency(N) = N₀ T(N₀) / (N T(N))
+k times the data:                          training → k training
+m times the batch and 1/m of the steps:    training → training × (1 − overhead + overhead / m)
+Overhead is the share of the training that every step costs, however large its batch is.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class BreakEven:
     overhead: float | None
     """Share of ``training`` that every step costs, however large its batch is; None if unknown."""
     in_seconds: bool
-    """False if the work is unknown. Starts are then 0, and training times have any unit."""
+    """False if the work is unknown. Starts are then 0, and only ratios of times mean anything."""
 
     @property
     def efficiency(self) -> float:
@@ -114,10 +114,10 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
         )
     work = job.work or 1.0  # If unknown, only the ratio of the two times is used.
     base_training, training = (work / job.rates[count].value for count in (base_devices, devices))
-    # The training would be shorter by this share if it scaled ideally.
+    # All that is lost against ideal scaling is assumed to be a fixed cost of each step.
     overhead = max(0.0, 1 - base_devices * base_training / (devices * training))
     exposed = next((point.exposed for point in curve.points if point.devices == devices), None)
-    if exposed:  # Of the overhead, a larger batch hides only exposed communication.
+    if exposed:  # Measured as a share of the step: only this part shrinks with a larger batch.
         overhead = min(overhead, exposed.value)
     floors = [limit.bound for limit in purpose.limits if limit.name == "efficiency"]
     return BreakEven(
@@ -128,7 +128,7 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
         start=job.start(devices) if job.work else 0.0,
         base_training=base_training,
         training=training,
-        # A law of times alone does not separate the overhead of the steps from the start.
+        # If only total times are known, an assumed law split them: the overhead is unknown.
         overhead=None if job.assumed_law else overhead,
         in_seconds=job.work is not None,
     )

@@ -1,9 +1,9 @@
-"""A profiler's trace of a few steps, compared with the timers of these steps (light measurement).
+"""A profiler's trace of a few steps, compared with our timers ("light") in the same steps.
 
 Every moment of a traced step is computation, exposed communication, waiting for input, or idle.
-Communication lasts from its launch to its end; it includes copying gradients out of DDP's buckets
-afterwards, as in DDP's own timers. Computation on an accelerator ("device") is its kernels. On a
-CPU, it is the operators of the training threads, including those that launch a collective.
+Communication lasts from the launch of a collective until it has ended and its gradients are copied
+out of DDP's bucket, as in DDP's own timers. Computation on an accelerator ("device") is its
+kernels; on a CPU, the operators of the training threads, with those that launch a collective.
 """
 
 from collections import defaultdict
@@ -128,7 +128,7 @@ def compare_quantity(
 
 @dataclass(frozen=True, slots=True)
 class TraceIntervals:
-    """One rank's traced steps by activity; only ``communication`` overlaps the other activities."""
+    """One rank's traced steps by activity; ``communication`` includes ``exposed``."""
 
     rank: int
     on_device: bool
@@ -224,9 +224,9 @@ def _device_compute(events: Iterable[Event]) -> list[Interval]:
 
 
 def _host_compute(events: Iterable[Event]) -> list[Interval]:
-    """Return when the host computed: operators on threads that run no collective. An operator that
-    launches a collective counts, because it does not wait. Unpacking the result does not count. An
-    operator that encloses a launch or unpacking does not count either, because it may wait inside.
+    """Return when the host computed, on threads that run no collective. Counted: operators, and
+    launches of collectives, which return at once. Not counted: unpacking, and operators that
+    enclose a launch or unpacking, because they may wait in it.
     """
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -270,7 +270,7 @@ def _host_collectives(events: Sequence[Event]) -> list[Interval]:
 
 
 def _device_collectives(events: Sequence[Event]) -> list[Interval]:
-    """Return when collectives were in progress: their kernels, or host collectives and copies."""
+    """Return when collectives were in progress: on the device, or on the host with copies."""
     kernels = [_span(e) for e in events if e.kind == "kernel" and _is_device_collective(e)]
     if not any(_is_host_collective(event) for event in events):
         return union(kernels)

@@ -183,7 +183,7 @@ def _data_lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _check_header(source: str, header: Sequence[str]) -> None:
-    # Titles such as "n_devices" belong to a table with a wrong title, which is an error below.
+    # A nearly right title such as "n_devices" passes here and gets its own error below.
     if not any(part in title for title in header for part in ("device", *COLUMNS[1:])):
         raise SpecError(f"{source} is neither a study's folder nor a table", hint=HEADER_HINT)
     for title in header:

@@ -25,12 +25,12 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Seconds of one rank's step without waiting for other ranks."""
+    """One rank's step, without waiting for others: seconds by phase, and what it exchanges."""
 
     forward: float
-    """Seconds of one micro-step."""
+    """Seconds of the forward pass of one micro-step."""
     backward: float
-    """Seconds of one micro-step."""
+    """Seconds of the backward pass of one micro-step."""
     buckets: tuple[Bucket, ...] = ()
     """Gradient buckets, in the order in which they are ready."""
     optimizer: float = 0.0
@@ -88,7 +88,7 @@ class Work:
 def make_buckets(
     gradients: Iterable[Bucket], first_mb: float = FIRST_BUCKET_MB, bucket_mb: float = BUCKET_MB
 ) -> tuple[Bucket, ...]:
-    """Collect gradients into buckets as DDP does: a bucket ends when it reaches its limit.
+    """Join single gradients into buckets as DDP does: a bucket ends when it reaches its limit.
 
     >>> make_buckets([Bucket(2**20, 0.1), Bucket(2**20, 0.5), Bucket(2**20, 1.0)])
     (Bucket(size=1048576.0, ready=0.1), Bucket(size=2097152.0, ready=1.0))
@@ -106,7 +106,7 @@ def make_buckets(
 def even_buckets(
     size: float, limits_mb: Sequence[float] = (FIRST_BUCKET_MB, BUCKET_MB)
 ) -> tuple[Bucket, ...]:
-    """Split ``size`` bytes of gradients, which are ready at an even pace, into buckets.
+    """Split ``size`` bytes of gradients, computed at a constant rate, into buckets.
     ``limits_mb`` are the largest sizes, in MiB, of the first bucket and of the other buckets.
 
     >>> even_buckets(2**20)

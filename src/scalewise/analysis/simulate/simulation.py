@@ -1,6 +1,6 @@
 """Simulate a step on many devices, from the record of a run on few devices and the speed of links.
 
-There is no interval. Instead, each larger topology that was measured is simulated too.
+There is no interval. Instead, each measured topology of several devices is simulated too.
 ``Check.factor`` is its measured step time divided by its simulated step time.
 """
 
@@ -129,21 +129,22 @@ def simulate_curve(
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
-            hint="predict from the curve, or measure a study that keeps the batch per device of "
-            "the large count",
+            hint="predict from the curve, or measure a study with a fixed batch per device: the "
+            "one that a device has on the largest number of devices",
         )
     fewest_devices = min(record.spec.topology.world for record in records)
     repeats = [record for record in records if record.spec.topology.world == fewest_devices]
     repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     record = repeats[(len(repeats) - 1) // 2]
     spec = record.spec
-    # traits.degree names the strategy's split of a model; degrees.degree is devices per model.
+    # Refuse runs that split the model: pipelines, and those with several devices per model.
     if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
         raise SpecError(
             f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
             "model",
             hint="simulate from a run on one device, for example with ddp",
         )
+    # A user's script may shard its model, which only the watcher knows.
     is_sharded = record.ranks[0].notes.facts.sharded
     strategy = Fsdp() if is_sharded else strategy_from_spec(spec)
     inputs = load_inputs(record, gradients)
@@ -176,11 +177,11 @@ def simulate_curve(
 
 
 def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:
-    """Return the simulated machine; on CPUs, exchange and computation compete for cores."""
+    """Return the simulated machine; single-threaded ranks and exchange compete for cores."""
     framework = record.environment.get("engine") or {}
     cores, busy_cores = record.environment.get("cores"), exchange.busy_cores
     uses_one_core = framework.get("devices") == ["cpu"] and framework.get("threads") == 1
-    contention: Contention | Cores = Contention()
+    contention: Contention | Cores = Contention()  # By default it has no effect.
     if uses_one_core and cores and busy_cores is not None:
         contention = Cores(cores, busy_cores)
     return Machine(exchange=exchange, spread=spread, contention=contention)
@@ -217,6 +218,7 @@ def _check_measured(
     """Return a check of each measured topology; a note for each that cannot be simulated."""
     checks, skipped = [], []
     measured = {record.spec.topology for record in records if record.spec.topology.world > 1}
+    # The devices of a point are the total, those of a topology are per node.
     rates = {(point.nodes, point.devices): point.throughput for point in curve.points}
     for topology in sorted(measured, key=lambda scale: (scale.world, scale.nodes)):
         rate = rates.get((topology.nodes, topology.world))

@@ -18,7 +18,7 @@ MIN_COUNTING_VERSION = (3, 2)
 
 
 def if_watched(method: Callable[..., None]) -> Callable[..., None]:
-    """Call a method with ``steps`` as first argument, if the watcher is on. Errors disable it."""
+    """Call a method with ``steps`` first, if the watcher is on. An error disables the watcher."""
 
     @functools.wraps(method)
     def safe(self: "Watch", *args: Any, **unused_logs: Any) -> None:
@@ -39,7 +39,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
     """
 
     async_safe = True
-    """Tells Keras that it may call ``on_train_batch_end`` in another thread, without a wait."""
+    """Lets Keras call ``on_train_batch_end`` in another thread, so that training does not wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,6 +51,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
         replicas = model.distribute_strategy.num_replicas_in_sync
         watcher.devices = max(watcher.devices or 0, replicas)
         steps.count_samples = functools.partial(epoch_samples, model)
+        # A custom train_step may count its metric once per replica: that is no number of samples.
         steps.implausible_samples = 0 if uses_keras_train_step(model) else replicas
         steps.count_updates = functools.partial(optimizer_updates, model)
         steps.begin_epoch()
@@ -74,7 +75,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
     @if_watched
     def on_epoch_end(self, steps: Steps, epoch: int, logs: Any = None) -> None:
-        steps.end_execution()
+        steps.end_execution()  # The last one; each other ended when the next began.
 
     @if_watched
     def on_test_begin(self, steps: Steps, logs: Any = None) -> None:
@@ -82,7 +83,7 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
     @if_watched
     def on_test_end(self, steps: Steps, logs: Any = None) -> None:
-        steps.resume("validate")
+        steps.resume("validate")  # The pause is recorded as validation.
 
 
 def epoch_samples(model: Any) -> int | None:

@@ -1,7 +1,7 @@
 """Gather facts that explain bad scaling and that timings do not show.
 
-Almost all facts come from the first steps. The weights are summed whenever the number of steps has
-doubled. To gather facts, the host waits for a device only in the first batches and at the end.
+Almost all facts come from the first steps. After steps 1, 2, 4, 8 … the weights are summed: equal
+sums show equal models. The host waits for a device only in the first batches and at the end.
 """
 
 import os
@@ -30,7 +30,7 @@ from scalewise.watch.torch.manual_updates import ManualUpdates
 
 COMPARED_BATCHES = 3  # Their digests show whether ranks read the same samples.
 WAIT_STEPS = (5, 25)
-"""From the first to the second of these steps, the program's waits for a device are counted."""
+"""Between these two steps, the program's waits for a device are counted."""
 UNSEEN_LIBRARIES = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
 """Libraries that exchange gradients without PyTorch's collectives."""
 LAST_EXAMINED_STEP = 50
@@ -38,7 +38,7 @@ LAST_EXAMINED_STEP = 50
 
 
 class Facts:
-    """The facts of one rank beside its times."""
+    """What is recorded about one rank, apart from its times."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -61,7 +61,7 @@ class Facts:
         """The first tensor of a loader's newest batch, until ``COMPARED_BATCHES`` were digested."""
         self._has_loader = False
         self._loader_epoch: tuple[int, int, int | None] | None = None
-        """Dataset id, workers and sampler's epoch of the last loader, until a model is trained."""
+        """Dataset id, workers and sampler's epoch of the newest loader; training clears it."""
         self._dataset_id = 0
         """The id of the dataset that feeds training."""
         self._sampler_epochs: set[int] = set()  # Distinct values of the sampler's ``epoch``.
@@ -76,7 +76,7 @@ class Facts:
             self._calls.install()
 
     def expect_compiler(self) -> None:
-        """Note that the program compiles; remove our wrappers, which no compiler may trace."""
+        """Record that the program compiles; remove our wrappers, so that they are not traced."""
         if not self.compiled:
             self.compiled = True
             self._calls.restore()
@@ -84,7 +84,7 @@ class Facts:
     def add_ddp_model(self, model: Any, unused: set[str]) -> None:
         """Note a DDP model; ``unused`` is filled later with the names of its unused parameters."""
         self._ddp.append((bool(getattr(model, "find_unused_parameters", False)), unused))
-        self._weights = None  # The next call notes this model's facts.
+        self._weights = None  # The next ``on_call`` then records the facts of this model.
         self.exchanged = True
 
     def on_call(self, model: Any, tensor: Any) -> None:
@@ -198,7 +198,7 @@ class Facts:
             batch = tensor
         self._digests.append(batch_digest(batch))
         if self._has_loader and self.device.type == "cuda" and isinstance(batch, torch.Tensor):
-            self.noted["handed"] = {
+            self.noted["handed"] = {  # The batch as the loader hands it to the program.
                 "bytes": batch.numel() * batch.element_size(),
                 "pageable": batch.device.type == "cpu" and not batch.is_pinned(),
             }
@@ -244,11 +244,11 @@ class Facts:
                 "count": self._calls.waits.total(),
                 "where": max(self._calls.waits, key=self._calls.waits.__getitem__, default=None),
             }
-        # After fewer steps, a parameter may have had no gradient only by chance.
         unused_sets = [unused for finds_unused, unused in self._ddp if finds_unused]
+        # After fewer steps, a parameter may lack a gradient only by chance.
         if unused_sets and self.watcher.steps >= COMPARED_BATCHES:
             self.noted["searched"] = {"unused": sum(len(unused) for unused in unused_sets)}
-        if self._sampler_epochs:
+        if self._sampler_epochs:  # Fewer of them than loader epochs: set_epoch was not called.
             self.noted["passes"] = {"count": self._epochs, "epochs": len(self._sampler_epochs)}
         # ``which_cores`` is a digest of the core numbers; ranks with equal digests share cores.
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

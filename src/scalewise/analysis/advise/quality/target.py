@@ -41,7 +41,7 @@ Trace = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An amount of work that suffices at one global batch, or a quality: a loss or an accuracy."""
+    """When a training is done: after an amount of work, or at a loss or an accuracy."""
 
     name: str
     bound: float
@@ -150,7 +150,7 @@ def quality_trace(record: RunRecord, name: str) -> Trace:
     """Return the trace of a run's training ``loss`` or validation ``accuracy``."""
     # Spans have an epoch too, but no loss.
     lines = [line for line in record.ranks[0].lines if "epoch" in line and "span" not in line]
-    samples_per_epoch = sum(rank.outline.seen for rank in record.ranks)
+    samples_per_epoch = sum(rank.outline.seen for rank in record.ranks)  # Read by each rank.
     trace = []
     for line in sorted(lines, key=lambda line: line["epoch"]):
         if name == "loss":

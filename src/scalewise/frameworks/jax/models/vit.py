@@ -48,7 +48,8 @@ def vit(
         return weights | _norm_weights("norm", width) | head
 
     def output(weights: Weights, x: Any, key: Any) -> Any:
-        x = convolve(weights, "patches.project", x, stride=patch).reshape(len(x), length, width)
+        patches = convolve(weights, "patches.project", x, stride=patch)  # Channels come last.
+        x = patches.reshape(len(x), length, width)
         x = x + weights["positions.weight"]
         for block in blocks:
             block_weights = {

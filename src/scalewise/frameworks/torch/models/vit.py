@@ -65,14 +65,17 @@ def vit(
     if height % patch or image_width % patch:
         raise ValueError(f"patches of {patch} do not fit an image of {height}x{image_width}")
     size, length = Size(width, depth, heads), (height // patch) * (image_width // patch)
-    first: dict[str, nn.Module] = {"patches": Patches(channels, patch, width)}
+    before_blocks: dict[str, nn.Module] = {"patches": Patches(channels, patch, width)}
     head = nn.Linear(width, classes)
     if not class_token:
-        last = {"norm": nn.LayerNorm(width), "mean": Mean(), "head": head}
-        return transformer(first, last, size, length=length, causal=False)
-    first["token"] = ClassToken(width)
-    last = {"first": First(), "norm": nn.LayerNorm(width, 1e-6), "head": head}
-    model = transformer(first, last, size, length=length + 1, causal=False, epsilon=1e-6)
+        after_blocks = {"norm": nn.LayerNorm(width), "mean": Mean(), "head": head}
+        return transformer(before_blocks, after_blocks, size, length=length, causal=False)
+    before_blocks["token"] = ClassToken(width)
+    after_blocks = {"first": First(), "norm": nn.LayerNorm(width, 1e-6), "head": head}
+    length += 1  # The class token.
+    model = transformer(
+        before_blocks, after_blocks, size, length=length, causal=False, epsilon=1e-6
+    )
     return _initialize(model)
 
 
