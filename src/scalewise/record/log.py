@@ -80,6 +80,7 @@ def first_traceback(lines: Sequence[str], message: str = "") -> str:
     end = _traceback_end(lines, start)
     margin = len(lines[start]) - len(TRACEBACK)
     for line in filter(str.strip, message.split("\n")[1:]):
+        # A line of the log may be cut short.
         if end >= len(lines) or not line.startswith(lines[end][margin:]):
             break
         end += 1

@@ -20,7 +20,7 @@ class Repeats:
     """The runs of one topology, with values that several metrics need."""
 
     records: Sequence[RunRecord]
-    nodes: NodeSamples = field(default_factory=dict)  # Samples of devices and hosts.
+    nodes: NodeSamples = field(default_factory=dict)  # Readings of load and power.
 
     @property
     def spec(self) -> RunSpec:
@@ -29,7 +29,7 @@ class Repeats:
 
     @property
     def outline(self) -> Outline:
-        """The planned steps and samples of rank 0 in the first run."""
+        """The steps and samples per epoch of rank 0 in the first run."""
         return self.records[0].ranks[0].outline
 
     @property
@@ -73,7 +73,7 @@ def complete_time(repeats: Repeats) -> Estimate:
 
 def complete_time_parts(repeats: Repeats) -> dict[str, Estimate]:
     """Return the seconds of each part of the lifetime, scaled to sum to the complete time."""
-    # The parts sum to the arithmetic mean, but the complete time is the geometric mean.
+    # Parts may be 0, so ``of_shares`` takes arithmetic means; the complete time is a geometric one.
     scale = complete_time(repeats).value / float(np.mean(repeats.complete_seconds))
     names = dict.fromkeys(name for parts in repeats.lifetimes for name in parts)
     return {

@@ -32,6 +32,7 @@ class PredictedPoint:
     nodes: int | None = None
     throughput: Estimate | None = None
     time: Estimate | None = None
+    """Seconds of the complete job, from launch to end."""
     reach: float = 1.0
     """The device count divided by the largest measured device count."""
     measured: bool = False
@@ -54,7 +55,7 @@ class Prediction:
     main: Series = field(repr=False)
     """Measured throughput by device count; the time if throughput has fewer than two counts."""
     forecasts: tuple[Forecast, ...] = field(repr=False)
-    """One per metric, by the default predictor. No time if ``complete_time`` predicts it."""
+    """One per metric; the metric time is left out if ``complete_time`` predicts it."""
     complete_time: CompleteTime | None = field(repr=False)
     """The time from launch to end, span by span; None without spans at two device counts."""
     sentences: tuple[str, ...] = ()
@@ -91,7 +92,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     if len(kinds) > 1:  # Device count alone cannot explain differences between kinds of device.
         raise NotEnoughData(
             f"{curve.name} was measured on several kinds of device: {', '.join(kinds)}",
-            hint="measure every scale on one kind; `scalewise measure` shows the acceleration",
+            hint="measure every scale on one kind; `scalewise measure` shows which kind is faster",
         )
     counts = _checked_counts(curve, at)
     measured = [curve_series(curve, "throughput"), curve_series(curve, "time")]
@@ -143,7 +144,7 @@ def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Seri
     try:
         require_points(main, 2, "a prediction")
     except NotEnoughData as error:
-        if curve.baseline.steps:
+        if curve.baseline.steps:  # A recorded run, not a row of a table.
             error.hint += f"; or simulate from this run: {SIMULATE_EXAMPLE}"
         raise
     return main

@@ -37,7 +37,7 @@ class Check:
     @property
     def factor(self) -> float:
         """How many times as long a measured step took as the simulated one."""
-        return self.simulated / self.measured
+        return self.simulated / self.measured  # Both are throughputs.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +129,8 @@ def simulate_curve(
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
-            hint="predict from the curve, or measure a study with a fixed batch per device: the "
-            "one that a device has on the largest number of devices",
+            hint="predict from the curve, or measure a study with a fixed batch per device, "
+            "such as the global batch divided by the largest number of devices",
         )
     fewest_devices = min(record.spec.topology.world for record in records)
     repeats = [record for record in records if record.spec.topology.world == fewest_devices]

@@ -1,7 +1,7 @@
 """Gather facts that explain bad scaling and that timings do not show.
 
 Almost all facts come from the first steps. After steps 1, 2, 4, 8 … the weights are summed: equal
-sums show equal models. The host waits for a device only in the first batches and at the end.
+sums show equal models. Facts make the host wait only in the first batches and at the end.
 """
 
 import os
@@ -45,7 +45,7 @@ class Facts:
         self.device = torch.device("cpu")
         self.noted: dict[str, Any] = {}
         """Facts by the keys of ``ProgramFacts`` in record/schema.py; unknown facts are absent."""
-        self._calls = CallCounters()
+        self._calls = CallCounters()  # Of PyTorch functions: waits, emptied caches, autocast.
         self.compiled = False
         self._weights: WeightSums | None = None
         self._ddp: list[tuple[bool, set[str]]] = []

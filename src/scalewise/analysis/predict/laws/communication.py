@@ -22,7 +22,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 TERMS = ("compute", "ring", "network", "latency")
 SPARE_POINTS = 2
-"""With this many more points than visible terms, all visible terms are fitted."""
+"""With this many more points than terms that are nonzero at some of them, all are fitted."""
 
 
 def fit(points: Series) -> Fit:
@@ -30,9 +30,9 @@ def fit(points: Series) -> Fit:
     require_points(points, 2, "the law of communication")
     chosen = _choose_terms(points)
 
-    def solve(sample: Series) -> dict[str, float]:
-        columns = terms(points, sample.devices)[:, list(chosen)]
-        sizes = nonnegative_least_squares(columns, sample.cost)
+    def solve(resampled: Series) -> dict[str, float]:
+        columns = terms(points, resampled.devices)[:, list(chosen)]
+        sizes = nonnegative_least_squares(columns, resampled.cost)
         return dict(zip((TERMS[term] for term in chosen), map(float, sizes)))
 
     def cost(parameters: Parameters, at: Floats) -> Floats:
@@ -71,7 +71,7 @@ def _choose_terms(points: Series) -> tuple[int, ...]:
     if count >= len(visible) + SPARE_POINTS:
         return visible
     best, best_error = visible[:1], np.inf
-    for size in range(min(len(visible), count - 1)):
+    for size in range(min(len(visible), count - 1)):  # One point is left out below.
         for exchange_terms in combinations(visible[1:], size):
             chosen = (visible[0], *exchange_terms)
             error = _leave_one_out_error(columns[:, chosen], points.cost)

@@ -89,7 +89,7 @@ def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
         if not sync:
-            with no_sync(model):  # In this context, ``sync=True`` does not exchange gradients.
+            with no_sync(model):  # It prevents the exchange; ``sync=True`` skips this branch.
                 return forward_backward(inputs, labels, weight, probe, sync=True)
         _, loss = task.forward(model, inputs, labels)
         if weight != 1.0:
