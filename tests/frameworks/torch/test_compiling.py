@@ -98,7 +98,7 @@ def test_norms_that_are_made_in_two_ways_are_chosen_anew(model, shape, anew, mon
     ("model", "shape", "kinds"),
     [
         (vit_ti16, COLOUR, 1),
-        (resnet50, COLOUR, 8),
+        pytest.param(resnet50, COLOUR, 8, marks=pytest.mark.soak),
         pytest.param(resnet50v2, COLOUR, 11, marks=pytest.mark.soak),
         (mlp, GREY, 4),
     ],
