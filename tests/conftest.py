@@ -21,7 +21,7 @@ def _living(under: str) -> list[int]:
     for process in psutil.process_iter():
         try:
             tag = process.environ().get("SCALEWISE_RUN", "")
-            if tag.startswith(under) and process.status() != psutil.STATUS_ZOMBIE:
+            if tag.startswith(f"{under}/") and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
         except psutil.Error:
             continue
