@@ -135,7 +135,6 @@ def test_other_ways_to_do_the_same_steps_learn_the_same(tmp_path):
     assert slower["losses"][2] != pytest.approx(plain["losses"][2], rel=1e-7)
 
 
-@pytest.mark.soak
 def test_the_log_has_the_lines_that_keras_prints(tmp_path):
     """The same job, by our loop on two devices and by ``fit`` on one."""
     spec = {
