@@ -19,7 +19,7 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
     Stall(seconds=10.0, span='train', steps=3, laps=1)
     """
     arguments: dict[str, Any] = {}
-    for item in fields(kind):  # type: ignore[arg-type]
+    for item in fields(kind):  # type: ignore[arg-type]  # A dataclass.
         name, nested = item.metadata.get("key", item.name), item.metadata.get("kind")
         value = values.get(name)
         if name in values:

@@ -173,7 +173,7 @@ class Rows:
         return self.folder, self.layout, self.labels, self.checksums
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+        self.__init__(*state)  # type: ignore[misc]  # Opens the file anew.
 
 
 @dataclass(frozen=True, slots=True)
