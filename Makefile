@@ -1,5 +1,8 @@
 # Every target does its own set-up into .venv; nothing else is needed but Python 3.11 and pip.
 
+# Tests start hundreds of Pythons: each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -12,7 +15,7 @@ PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # The files of tests that carry a mark: collecting all others too takes a quarter of a minute.
 marked = $(shell grep -rlE --include='*.py' 'mark\.$(1)\b' tests)
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser bench bench-prediction soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser test-interchange screenshot bench bench-prediction soak clean
 
 install: $(READY)
 
@@ -26,7 +29,7 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 
 test: $(READY)  ## Everything that needs pip alone.
 	$(BIN)/python -m pytest $(PAIR) \
-		-m "not browser and not soak and not gpu and not scripts and not libraries and not engines and not slurm and not training"
+		-m "not browser and not soak and not gpu and not scripts and not libraries and not engines and not slurm and not training and not interchange"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR) $(call marked,training)
@@ -120,6 +123,23 @@ test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slur
 
 test-browser: .venv/.browser  ## The report in a real browser; installs Chromium.
 	$(BIN)/python -m pytest -m browser $(call marked,browser)
+
+READERS := $(basename $(notdir $(wildcard tests/readers/*.txt)))
+
+$(ENVS)/readers-%/.ready: tests/readers/%.txt
+	test -x $(ENVS)/readers-$*/bin/python || $(PYTHON) -m venv $(ENVS)/readers-$*
+	cmp --quiet $< $(ENVS)/readers-$*/.asked || { \
+		$(ENVS)/readers-$*/bin/python $(PIP) -r $< && cp $< $(ENVS)/readers-$*/.asked; }
+	touch $@
+
+test-interchange: $(READY) $(READERS:%=$(ENVS)/readers-%/.ready)  ## Exports in the tools' own readers: TensorBoard, MLflow, Extra-P …
+	$(BIN)/python -m pytest -m interchange --durations 12 $(call marked,interchange)
+
+screenshot: .venv/.browser  ## docs/images/page.png: the first screen of the page of a published study.
+	mkdir -p docs/images
+	$(BIN)/scalewise report studies/published/vit-h14-tiny-224.csv -o .venv/page.html
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,800 \
+		--virtual-time-budget=20000 --screenshot=docs/images/page.png file://$(CURDIR)/.venv/page.html
 
 bench: $(READY)  ## What we claim about speed: prints its figures.
 	$(BIN)/python benchmarks/fake.py

@@ -43,10 +43,10 @@ SHOWN = [(source, verb) for source, verb in QUESTIONS if source in (*FOLDERS, TA
 
 
 def ask(source: Path, verb: str, *options: str) -> str:
-    """Return what a verb prints about a folder or a table, 100 columns wide."""
+    """Return what a verb prints about a folder or a table; no line of it is wrapped."""
     argv = [verb, source.name, *VERBS[verb], *options]
     with contextlib.chdir(source.parent):
-        done = CliRunner(env={"COLUMNS": "100"}).invoke(app, argv)
+        done = CliRunner(env={"COLUMNS": "1000"}).invoke(app, argv)
     assert done.exit_code == 0, done.output
     return done.stdout
 

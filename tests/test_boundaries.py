@@ -20,11 +20,12 @@ from scalewise.launch import worker_zip
 HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
 
 
-def test_help_is_light():
+@pytest.mark.parametrize("words", [["--help"], ["import"], ["report", "--nope"], ["nosuch"]])
+def test_help_and_wrong_usage_are_light(words):
     loaded = modules_after(
-        "from scalewise.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass"
+        f"from scalewise.cli import app\ntry: app({words})\nexcept SystemExit: pass"
     )
-    assert not loaded & (HEAVY | {"numpy", "rich", "psutil"})
+    assert not loaded & (HEAVY | {"numpy", "rich", "psutil", "pydantic"})
 
 
 def test_reading_a_study_needs_no_engine():

@@ -1,6 +1,7 @@
 """The documentation says what the code does: its examples, links, names and numbers."""
 
 import doctest
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -10,12 +11,13 @@ import tomllib
 import typer
 
 from paths import ROOT
-from scalewise import errors, results
+from scalewise import api, errors, results
 from scalewise.analysis.measure import Point
 from scalewise.cli import app
 from scalewise.frameworks.fake import Law
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.report.plot import PLOTS
+from scalewise.report import summary_sections
+from scalewise.report.figures.all_figures import FIGURES
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 from scalewise.study.load_study import apply_variant
 
@@ -162,7 +164,7 @@ def test_every_metric_card_has_the_six_headings(card):
         ("study-file.md", "## `[run]`", RUN_KEYS),
         ("study-file.md", "### The fake machine's law", [each.name for each in fields(Law)]),
         ("json.md", "### A point", [each.name for each in fields(Point)]),
-        ("cli.md", "## report", list(PLOTS)),
+        ("cli.md", "## report", list(FIGURES)),
         ("errors.md", "## The tree", [kind.__name__ for kind in ERRORS]),
     ],
 )
@@ -240,3 +242,31 @@ def test_what_the_pages_import_is_there():
     assert len(lines) > 8
     for line in lines - {"from scalewise.frameworks.tensorflow import Watch"}:  # It needs Keras.
         exec(line, {})
+
+
+BY_DATA = ("parameters", "values", "where")
+"""Fields of ``--json`` whose keys are names of laws' parameters, numbers of devices, settings."""
+
+
+def keys(answer):
+    """Return the name of every field of an answer, at any depth."""
+    if isinstance(answer, list):
+        return {key for item in answer for key in keys(item)}
+    if not isinstance(answer, dict):
+        return set()
+    below = (keys(item) for key, item in answer.items() if key not in BY_DATA)
+    return set(answer).union(*below)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/answers").glob("*.json")), ids=named)
+def test_every_field_of_an_answer_is_in_the_reference(path):
+    reference = (DOCS / "reference/json.md").read_text()
+    names = keys(json.loads(path.read_text()))
+    assert [key for key in sorted(names) if not re.search(rf"[`\"]{key}[`\"]", reference)] == []
+
+
+@pytest.mark.parametrize("name", ["folders/script", "folders/built-in"])
+def test_the_reference_has_the_fields_of_a_summary(name):
+    fields = summary_sections.values(api.summary(ROOT / "tests" / name))
+    text = section("json.md", "## summary")
+    assert fields and [key for key in sorted(fields) if f"`{key}`" not in text] == []

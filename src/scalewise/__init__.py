@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-_API = ("run", "curve", "measure", "explain", "predict", "advise")
+_API = ("run", "curve", "measure", "explain", "summary", "compare", "trend", "predict", "advise")
 """Functions of ``scalewise.api``, imported on first use: ``import scalewise`` stays light."""
 
 

@@ -20,7 +20,7 @@ ProgressCallback = Callable[[int, int], None]
 """Called with the number of samples done, and the total."""
 MAX_EDGE_PIXELS = 4096
 MAX_PRINTED = 20
-"""At most this many problems, and this many notes, are printed; ``--json`` has all."""
+"""At most this many problems, and this many notes, are printed; the JSON output has all."""
 MAX_PRINTED_VALUES = 5
 """At most this many sizes, modes and formats are printed: the most frequent ones."""
 
@@ -103,7 +103,7 @@ class CheckedDataset:
         for kind, texts in (("note", self.notes), ("problem", problems)):
             lines += [f"  {kind}: {text}" for text in texts[:MAX_PRINTED]]
             if (omitted := len(texts) - MAX_PRINTED) > 0:
-                lines.append(f"  … and {omitted:,} {kind}s more; --json has all")
+                lines.append(f"  … and {omitted:,} {kind}s more; the JSON output has all")
         if not problems:
             lines.append("  no problems")
         return "\n".join(lines)

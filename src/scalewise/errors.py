@@ -11,7 +11,9 @@ ScalewiseError
 ├── RecordError      reading or writing a file fails -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
 │   └── Broken       a file of a data set is broken  -> its path is named
-└── NotEnoughData    the analysis needs more runs    -> measure more points
+├── DoubtfulData     a doubt blocks the answer       -> mend it, or insist with --despite
+├── NotEnoughData    the analysis needs more runs    -> measure more points
+└── ConditionShown   a condition of --fail-if holds  -> undo what made it so
 """
 
 import contextvars
@@ -50,6 +52,9 @@ def parameter(name: str, value: object = None) -> str:
 class ScalewiseError(Exception):
     """A problem the user can solve: the message says what is wrong, ``hint`` what to do."""
 
+    exit_code = 1
+    """The exit code of a command that ends with this error."""
+
     def __init__(self, problem: str, *, hint: str = "") -> None:
         super().__init__(problem)
         self.hint = hint
@@ -73,6 +78,8 @@ class LaunchError(ScalewiseError, RuntimeError):
 
 class RunFailed(LaunchError):
     """A run was started and failed; ``details`` is what its program printed."""
+
+    exit_code = 3
 
     def __init__(self, problem: str, *, hint: str = "", details: str = "") -> None:
         super().__init__(problem, hint=hint)
@@ -103,5 +110,15 @@ class Broken(RecordError):
         self.path = path
 
 
+class DoubtfulData(ScalewiseError, ValueError):
+    """The measurements are wrong or not plausible, so no prediction or advice is given."""
+
+
 class NotEnoughData(ScalewiseError, ValueError):
     """The analysis needs more runs than were measured."""
+
+
+class ConditionShown(ScalewiseError):
+    """A comparison shows what the user said must not happen."""
+
+    exit_code = 4

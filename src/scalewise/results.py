@@ -1,12 +1,15 @@
 """Load curves, explanations and receipts (device-hours by use) from study folders or CSV files."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from scalewise.analysis.compare import Side, side_of_study
 from scalewise.analysis.cost.rates import Rate, price_of
+from scalewise.analysis.doubts import with_doubts
 from scalewise.analysis.explain import (
     Explanation,
     Receipt,
@@ -15,21 +18,28 @@ from scalewise.analysis.explain import (
     sum_receipts,
     wasted_receipt,
 )
-from scalewise.analysis.explain.guards import correctness_faults
-from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
+from scalewise.analysis.full_run import full_run_curve
+from scalewise.analysis.measure import Doubt, ScalingCurve, curve_from_csv, scaling_curves
+from scalewise.analysis.measure.doubt import UNKNOWN_ERROR, DoubtKind
 from scalewise.analysis.measure.energy import NodeSamples
+from scalewise.analysis.measure.logs import looks_like_log
+from scalewise.analysis.measure.table_layout import is_table
+from scalewise.analysis.measure.table_lines import decode_table
 from scalewise.analysis.simulate import Sweep, parse_sweep
 from scalewise.analysis.simulate.sweep import SWEEP_HINT
 from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError, parameter
-from scalewise.record import batch_sharing, replicas
+from scalewise.load_run import load_run
+from scalewise.record import batch_sharing
 from scalewise.record.attempts import allocation_shares, attempts, bought
 from scalewise.record.node_samples import node_samples_by_folder
-from scalewise.record.read import RunRecord, read_run
+from scalewise.record.read import RunRecord
 from scalewise.record.schema import ProgramFacts
-from scalewise.record.study_files import failure, finished, read_study
+from scalewise.record.study_files import failure, finished, read_json, read_study
 from scalewise.record.trace import Trace, read_traces
-from scalewise.spec import RunSpec, StudySpec
+from scalewise.spec import FullRun, RunSpec, StudySpec
 
+FullRunChoice = FullRun | Literal["as measured"] | None
+"""A full run; or none, also where the study has one of its own; None: that of the study."""
 CurveOrExplanation = TypeVar("CurveOrExplanation", ScalingCurve, Explanation)
 
 
@@ -39,30 +49,48 @@ def curves(
     scaling: str | None = None,
     devices_per_node: int | None = None,
     in_order: bool = False,
+    full_run: FullRunChoice = None,
 ) -> list[ScalingCurve]:
-    """Return the curves of study folders and CSV files. The options are for CSV files only."""
+    """Return the curves of study folders and CSV files, for the full run if one is given. The other
+    options are for CSV files only. A study may have a full run of its own.
+    """
     loaded: list[ScalingCurve] = []
     for path in paths:
         if path.is_dir():
             _refuse_csv_options(path, scaling or devices_per_node)
         if path.is_file():
-            try:
-                text = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise RecordError(f"cannot read {path}: {error}") from error
+            curve = _table_curve(path, scaling, devices_per_node, in_order=in_order)
+            curve = with_doubts(curve)
             loaded.append(
-                curve_from_csv(
-                    text,
-                    name=path.stem,
-                    source=str(path),
-                    scaling=scaling,
-                    devices_per_node=devices_per_node,
-                    in_order=in_order,
-                )
+                full_run_curve(curve, full_run) if isinstance(full_run, FullRun) else curve
             )
         else:
-            loaded += [curve for curve, _ in curves_with_records(path)]
+            loaded += [curve for curve, _ in curves_with_records(path, full_run)]
     return loaded
+
+
+def _table_curve(
+    path: Path, scaling: str | None, devices_per_node: int | None, *, in_order: bool
+) -> ScalingCurve:
+    """Return the curve of a table; a log is refused with the command that makes a table of it."""
+    data = b""
+    try:
+        data = path.read_bytes()
+        return curve_from_csv(
+            decode_table(data),
+            name=path.stem,
+            source=str(path),
+            scaling=scaling,
+            devices_per_node=devices_per_node,
+            in_order=in_order,
+        )
+    except (OSError, ValueError) as error:  # A SpecError is a ValueError too.
+        if not is_table(data) and looks_like_log(data):
+            hint = f"make a table of it: scalewise import {shlex.quote(str(path))} -o study.csv"
+            raise SpecError(f"{path} is a log, not a table", hint=hint) from error
+        if isinstance(error, SpecError):
+            raise
+        raise RecordError(f"cannot read {path}: {error}") from error
 
 
 def curve_and_records(
@@ -71,15 +99,23 @@ def curve_and_records(
     where: Mapping[str, Any] | None = None,
     scaling: str | None = None,
     devices_per_node: int | None = None,
+    full_run: FullRunChoice = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
     """Return one curve of a study folder or CSV file, and its run records (a CSV file has none)."""
     if path.is_dir():
         _refuse_csv_options(path, scaling)  # ``devices_per_node`` is checked below.
-        curve, records = study_curve(path, where)
+        curve, records = study_curve(path, where, full_run)
         if devices_per_node and curve.devices_per_node not in (None, devices_per_node):
             raise SpecError(
                 f"{path} used {curve.devices_per_node} devices per node, not {devices_per_node}",
                 hint=f"leave {parameter('devices_per_node')} out",
+            )
+        on_one_node = max((p.devices for p in curve.points if p.nodes == 1), default=1)
+        if devices_per_node and devices_per_node < on_one_node:
+            raise SpecError(
+                f"{path} used {on_one_node} devices on one node, more than "
+                f"{parameter('devices_per_node', devices_per_node)}",
+                hint=f"give {on_one_node} or more",
             )
         # A study that used a single node does not record how many devices a node has.
         per_node = curve.devices_per_node or devices_per_node
@@ -88,7 +124,13 @@ def curve_and_records(
         raise SpecError(
             f"{path} holds one curve", hint=f"{parameter('where')} is for study folders"
         )
-    (curve,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)
+    (curve,) = curves(
+        [path],
+        scaling=scaling,
+        devices_per_node=devices_per_node,
+        in_order=True,
+        full_run=full_run,
+    )
     return curve, []
 
 
@@ -125,10 +167,10 @@ def select_curve(
 
 
 def study_curve(
-    folder: Path, where: Mapping[str, Any] | None = None
+    folder: Path, where: Mapping[str, Any] | None = None, full_run: FullRunChoice = None
 ) -> tuple[ScalingCurve, list[RunRecord]]:
     """Return the only curve of a study with the settings ``where``, and its run records."""
-    pairs = curves_with_records(folder)
+    pairs = curves_with_records(folder, full_run)
     selected = select_curve([curve for curve, _ in pairs], where, folder)
     return next(pair for pair in pairs if pair[0] is selected)
 
@@ -149,12 +191,16 @@ def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
     return sweeps
 
 
-def curves_with_records(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
+def curves_with_records(
+    folder: Path, full_run: FullRunChoice = None
+) -> list[tuple[ScalingCurve, list[RunRecord]]]:
     """Return a study's curves, each with its run records; runs that cannot be read are left out."""
-    return [(curve, records) for curve, records, _ in _load_study(folder)]
+    return [(curve, records) for curve, records, _ in _load_study(folder, full_run)]
 
 
-def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
+def _load_study(
+    folder: Path, full_run: FullRunChoice = None
+) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
     """Return a study's curves, each with its run records and with the node samples of all runs."""
     if folder.is_file():
         defect = (
@@ -167,7 +213,7 @@ def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeS
     records, problems = _read_records(study, folder)
     if problems and not records:
         raise next(iter(problems.values()))
-    warnings = _study_warnings(study, folder, records, problems)
+    warnings = _study_doubts(study, folder, records, problems)
     node_samples = node_samples_by_folder(records)
     loaded: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
     for curve in scaling_curves(study, records, node_samples):
@@ -175,16 +221,45 @@ def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeS
         curve_records = [
             record for record in records if repr(study.where(record.spec)) == repr(curve.where)
         ]
-        faults = tuple(fault.sentence for fault in correctness_faults(curve_records))
-        curve = replace(curve, warnings=(*warnings, *curve.warnings), not_correct=faults)
+        watched = (*_watch_doubts(curve_records), *_sample_count_doubts(curve_records))
+        curve = replace(curve, warnings=(*warnings, *watched, *curve.warnings))
+        curve = for_full_run(with_doubts(curve, curve_records), study, full_run)
         loaded.append((curve, curve_records, node_samples))
     return loaded
 
 
-def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:
-    """Return an explanation of each curve of a study: where the time of its runs went."""
-    return [
-        explain(
+def for_full_run(
+    curve: ScalingCurve, study: StudySpec, full_run: FullRunChoice = None
+) -> ScalingCurve:
+    """Return the curve for this full run, or else for that of its study, if there is one."""
+    if full_run is None and study.full_run is not None:
+        full_run = FullRun.parse(study.full_run)
+    return full_run_curve(curve, full_run) if isinstance(full_run, FullRun) else curve
+
+
+def explanations(
+    folder: Path,
+    *,
+    price: Rate | float | str | None = None,
+    full_run: FullRunChoice = None,
+) -> list[Explanation]:
+    """Return an explanation of each curve of a study: where the time of its runs went, or that of
+    the full run.
+    """
+    pairs = explained_curves(folder, price=price, full_run=full_run)
+    return [explanation for _, explanation in pairs]
+
+
+def explained_curves(
+    folder: Path,
+    *,
+    price: Rate | float | str | None = None,
+    full_run: FullRunChoice = None,
+) -> list[tuple[ScalingCurve, Explanation]]:
+    """Return the curves of a study, each with its explanation."""
+    loaded = []
+    for curve, records, node_samples in _load_study(folder, full_run):
+        explanation = explain(
             curve,
             records,
             price=price,
@@ -192,8 +267,99 @@ def explanations(folder: Path, *, price: Rate | float | str | None = None) -> li
             nodes=node_samples,
             attempts={record.folder: attempts(record.folder) for record in records},
         )
-        for curve, records, node_samples in _load_study(folder)
+        loaded.append((curve, explanation))
+    return loaded
+
+
+def all_explained(
+    paths: Sequence[Path],
+    *,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+    full_run: FullRunChoice = None,
+    price: Rate | None = None,
+) -> list[tuple[Path, ScalingCurve, Explanation | None]]:
+    """Return all curves of study folders and CSV files, each with its source and, from a folder,
+    its explanation. The first two options are for CSV files only.
+    """
+    loaded: list[tuple[Path, ScalingCurve, Explanation | None]] = []
+    for path in paths:
+        if path.is_dir():
+            _refuse_csv_options(path, scaling or devices_per_node)
+            pairs = explained_curves(path, full_run=full_run, price=price)
+            loaded += [(path, curve, explanation) for curve, explanation in pairs]
+        else:
+            table = curves(
+                [path], scaling=scaling, devices_per_node=devices_per_node, full_run=full_run
+            )
+            loaded += [(path, curve, None) for curve in table]
+    return loaded
+
+
+def curves_with_runs(
+    paths: Sequence[Path],
+    *,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+    full_run: FullRunChoice = None,
+) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
+    """Return all curves of study folders and CSV files, each with its run records and the node
+    samples of its study; a CSV file has none. The first two options are for CSV files only.
+    """
+    loaded: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
+    for path in paths:
+        if path.is_dir():
+            _refuse_csv_options(path, scaling or devices_per_node)
+            loaded += _load_study(path, full_run)
+        else:
+            table = curves(
+                [path], scaling=scaling, devices_per_node=devices_per_node, full_run=full_run
+            )
+            loaded += [(curve, [], {}) for curve in table]
+    return loaded
+
+
+def refuse_same_source(paths: Sequence[Path]) -> None:
+    """Refuse a folder or file that is named twice, also by different paths."""
+    resolved = [path.resolve() for path in paths]
+    for index, path in enumerate(paths):
+        if resolved[index] in resolved[:index]:
+            raise SpecError(f"{path} is named twice", hint="name different folders or tables")
+
+
+def comparison_sides(path: Path) -> list[Side]:
+    """Return each curve of a study folder, of the folder of a single run, or of a table, with the
+    values of each run. Times are those of the measured runs.
+    """
+    if path.is_file():
+        return [Side(source=str(path), curve=curve) for curve in curves([path])]
+    if (path / "spec.json").exists() and not (path / "study.json").exists():
+        study, record = _read_single_run(path)
+        node_samples = node_samples_by_folder([record])
+        (curve,) = scaling_curves(study, [record], node_samples)
+        curve = with_doubts(curve, [record])
+        return [side_of_study(str(path), study, curve, [record], node_samples)]
+    study = read_study(path)
+    return [
+        side_of_study(str(path), study, curve, records, node_samples)
+        for curve, records, node_samples in _load_study(path, "as measured")
     ]
+
+
+def _read_single_run(folder: Path) -> tuple[StudySpec, RunRecord]:
+    """Return the record of a run's folder, and a study that has this run only."""
+    try:
+        spec = RunSpec.from_dict(read_json(folder / "spec.json"))
+        run = {key: value for key, value in spec.to_dict().items() if value is not None}
+        del run["repeat"], run["launcher"]
+        study = StudySpec.from_dict({"name": folder.name, "run": run})
+    except SpecError as error:
+        raise RecordError(f"{folder / 'spec.json'} is damaged: {error}") from error
+    if not finished(folder):
+        raise RecordError(
+            f"the run in {folder} has not finished", hint="`scalewise run` repeats it"
+        )
+    return study, load_run(folder, spec)
 
 
 def receipt(
@@ -209,7 +375,7 @@ def receipt(
         points = [point for explanation in explained for point in explanation.points]
         parts += [point.receipt for point in points if point.receipt]
     elif any(finished(folder / run_id) for run_id in run_ids):
-        for curve, records in curves_with_records(folder):
+        for curve, records in curves_with_records(folder, "as measured"):
             by_folder = {record.folder: attempts(record.folder) for record in records}
             parts += receipts(curve, records, by_folder)
     for run_folder in (path.parent for path in folder.glob("*/job.json")):
@@ -256,7 +422,7 @@ def _read_records(
     for run in study.runs():
         try:
             if finished(folder / run.id):
-                records.append(read_run(folder / run.id, run))
+                records.append(load_run(folder / run.id, run))
         except NewerSchema:  # An upgrade of scalewise is needed: leaving the run out would hide it.
             raise
         except RecordError as problem:
@@ -264,80 +430,75 @@ def _read_records(
     return records, problems
 
 
-def _study_warnings(
+def _study_doubts(
     study: StudySpec,
     folder: Path,
     records: Sequence[RunRecord],
     problems: Mapping[RunSpec, RecordError],
-) -> list[str]:
-    """Return the warnings that all curves of a study share: missing runs, idle devices, defects."""
-    warnings = [f"left out: {problem} ({problem.hint})" for problem in problems.values()]
+) -> list[Doubt]:
+    """Return the doubts that all curves of a study share: missing runs, idle devices, defects."""
+    doubts = [
+        Doubt("left out", {"problem": str(problem), "hint": problem.hint}, error=UNKNOWN_ERROR)
+        for problem in problems.values()
+    ]
     shares = allocation_shares(folder)
     total, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)
     if idle:
-        allocation_devices = max(share.allocation_devices for share in shares)
-        warnings.append(
-            f"all runs shared an allocation of {allocation_devices} devices: "
-            f"{idle:.2f} of {total:.2f} device-hours ({idle / total:.0%}) were idle beside "
-            "smaller runs"
-        )
+        devices = max(share.allocation_devices for share in shares)
+        figures = {"allocation": devices, "idle": idle, "total": total}
+        doubts.append(Doubt("idle devices", figures))
     runs = study.runs()
     finished_runs = {*problems, *(record.spec for record in records)}  # Readable or not.
     unfinished = [run for run in runs if run not in finished_runs]
     if records and unfinished:
-        warnings.append(f"{len(unfinished)} of {len(runs)} runs are not finished")
-    warnings += _watch_warnings(records)
-    warnings += _sample_count_warnings(records)
+        doubts.append(Doubt("not finished", {"unfinished": len(unfinished), "runs": len(runs)}))
     failures = ((run, failure(folder / run.id)) for run in unfinished if run.program)
-    return warnings + [f"{run.topology}: {cause}" for run, cause in failures if cause]
-
-
-def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Return warnings about incomplete watching or traces, and ranks that exchange nothing."""
-    warnings = []
-    for note, text in (
-        ("unwatched", "watching stopped before the end"),
-        ("untraced", "no trace was recorded"),
-    ):
-        for record in records:
-            reasons = (getattr(rank.notes, note) for rank in record.ranks)
-            if reason := next(filter(None, reasons), None):
-                warnings.append(f"{record.spec.topology}: {text}: {reason}")
-    return warnings + [
-        f"{record.spec.topology}: {replicas.NO_EXCHANGE}"
-        for record in records
-        if replicas.unsynchronised(_rank_facts(record))
+    return doubts + [
+        Doubt("failed run", {"topology": str(run.topology), "cause": cause})
+        for run, cause in failures
+        if cause
     ]
 
 
-def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Return warnings where samples or steps of a user's program were inferred and may be wrong."""
-    option = parameter("samples_per_step")
+def _watch_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
+    """Return doubts about runs that were not watched or traced to their end."""
+    doubts: dict[tuple[DoubtKind, int], Doubt] = {}  # One of each kind and point.
+    kinds: tuple[tuple[str, DoubtKind, float], ...] = (
+        ("unwatched", "watching stopped", UNKNOWN_ERROR),
+        ("untraced", "no trace", 0.0),
+    )
+    for note, kind, error in kinds:
+        for record in records:
+            reasons = (getattr(rank.notes, note) for rank in record.ranks)
+            if reason := next(filter(None, reasons), None):
+                topology = record.spec.topology
+                figures = {"topology": str(topology), "reason": reason}
+                doubts[kind, topology.world] = Doubt(kind, figures, topology.world, error)
+    return list(doubts.values())
+
+
+def _sample_count_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
+    """Return doubts where samples or steps of a user's program were inferred and may be wrong."""
     inferred = [record for record in records if not record.spec.samples_per_step]
-    warnings: list[str] = []
+    doubts: dict[tuple[DoubtKind, int | None], Doubt] = {}  # One of each kind and point.
     for record in inferred:
-        facts = _rank_facts(record)
+        facts, topology = _rank_facts(record), record.spec.topology
         if batch_sharing.unclear(facts):
-            warnings.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}, {option}")
+            kind: DoubtKind = "samples unclear"
         elif any(part_count > 1 for _, part_count in batch_sharing.parts(facts)):
-            warnings.append(f"{record.spec.topology}: {batch_sharing.SHARED_SAMPLES_COUNTED_ONCE}")
+            kind = "shared samples"
+        else:
+            continue
+        error = UNKNOWN_ERROR if kind == "samples unclear" else 0.0
+        doubt = Doubt(kind, {"topology": str(topology)}, topology.world, error)
+        doubts[kind, topology.world] = doubt
     if any(_rank_facts(record)[0].sequence_first for record in inferred):
-        warnings.append(
-            "the model takes the sequence first, so the first dimension of its input may not be "
-            f"the batch: give {option}"
-        )
+        doubts["sequence first", None] = Doubt("sequence first")
     if any(_rank_facts(record)[0].adds_calls for record in inferred):
-        warnings.append(
-            "no data loader was seen, and models are called several times per backward: each "
-            "call was counted as separate samples; if the calls share one batch, give "
-            f"{option}"
-        )
+        doubts["calls added", None] = Doubt("calls added")
     if any(_rank_facts(record)[0].manual_updates for record in records):
-        warnings.append(
-            "the program updates its weights without an optimizer: steps are inferred from "
-            "weight changes"
-        )
-    return list(dict.fromkeys(warnings))
+        doubts["manual updates", None] = Doubt("manual updates")
+    return list(doubts.values())
 
 
 def _rank_facts(record: RunRecord) -> list[ProgramFacts]:

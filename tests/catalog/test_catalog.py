@@ -215,7 +215,7 @@ def test_the_table_has_every_row_and_no_empty_column():
 
 def test_the_guide_shows_what_is_printed():
     printed = formats.plain_text(
-        catalog_sections.sections({"prices": search_catalog("prices", ["h100", "aws"])})
+        catalog_sections.sections({"prices": search_catalog("prices", ["h100", "aws"])}), brief=True
     )
     assert f"\n```\n{printed.strip()}\n```\n" in GUIDE.read_text()
 

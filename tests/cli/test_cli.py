@@ -11,7 +11,7 @@ import pytest
 
 from commands import COMMAND, run_command, study_toml
 from scalewise import api, results, study
-from scalewise.cli import app
+from scalewise.cli import app, study_commands
 from scalewise.errors import SpecError
 
 VERBS = [
@@ -21,11 +21,14 @@ VERBS = [
     "run",
     "status",
     "cancel",
+    "summary",
     "measure",
     "explain",
+    "compare",
     "predict",
     "advise",
     "report",
+    "import",
     "export",
     "port",
     "doctor",
@@ -56,13 +59,20 @@ def published(tmp_path):
 
 
 def test_the_documented_verbs_are_there(scalewise):
-    assert [command.callback.__name__ for command in app.registered_commands] == VERBS
+    verbs = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert verbs == VERBS
     groups = {each.name: each.typer_instance.registered_commands for each in app.registered_groups}
     told = {name: [each.callback.__name__ for each in verbs] for name, verbs in groups.items()}
     assert told == GROUPS
     code, out, _ = scalewise("--help")
     assert code == 0
     assert all(f"\n  {verb} " in out for verb in [*VERBS, *GROUPS])
+
+
+def test_a_name_that_the_file_system_refuses_is_told_in_a_sentence(scalewise):
+    code, out, err = scalewise("summary", 3000 * "y")
+    assert (code, out) == (1, "")
+    assert err == f"error: '{80 * 'y'}': File name too long\n"
 
 
 def test_errors_spell_parameters_as_the_caller_does(scalewise, published):
@@ -75,9 +85,7 @@ def test_errors_spell_parameters_as_the_caller_does(scalewise, published):
 
 
 def test_examples_are_those_of_the_caller(scalewise, published):
-    assert scalewise("predict", published, "--at", "0")[2].endswith(
-        " hint: for example --at 8; `scalewise measure` shows the others\n"
-    )
+    assert scalewise("predict", published, "--at", "0")[2].endswith(" hint: for example --at 8\n")
     with pytest.raises(SpecError, match="must be from 1 to") as refused:
         api.predict(published, at=0)
     assert refused.value.hint == "for example at=[8]"
@@ -93,6 +101,15 @@ def test_help_gives_examples_each_on_a_line_of_its_own(verb, scalewise):
     assert code == 0
     assert examples
     assert all(line.startswith(f"  scalewise {verb}") and len(line) <= 80 for line in examples)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("verb", ["", *GROUPS, *COMMANDS])
+def test_help_fits_two_screens(verb, width, scalewise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", f"{width}")
+    lines = scalewise(*verb.split(), "--help")[1].splitlines()
+    assert len(lines) <= 2 * 24
+    assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize("verb", ["", *GROUPS, *COMMANDS])
@@ -123,7 +140,7 @@ def test_help_shows_no_python_types(verb, scalewise):
         ("", ["Run a study", "Analyze the results", "Data and tools", "Options"]),
         ("run", ["Options", "Options for your own program (with --on)"]),
         ("predict", ["Options", "Which curve", "Simulation (with --simulate)"]),
-        ("advise", ["Options", "Cost and energy", "Training target", "Queue and interruptions"]),
+        ("advise", ["Options", "Cost and energy", "Training target, queue and interruptions"]),
     ],
 )
 def test_help_groups_options_in_panels(verb, panels, scalewise):
@@ -160,7 +177,9 @@ def test_a_shell_completes_verbs(shell, variables, tmp_path):
 
 def test_a_run_ends_with_its_folder_alone(done):
     assert done.returncode == 0
-    assert done.stdout == f"runs/{NAME}\n"
+    *summary, folder = done.stdout.splitlines()
+    assert folder == f"runs/{NAME}"
+    assert any(line.startswith("Worth it? ") for line in summary)
     assert done.stderr.startswith("3 to run, 0 finished already\n[1/3] run ")
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -168,8 +187,18 @@ def test_a_run_ends_with_its_folder_alone(done):
 def test_asking_twice_runs_once(done):
     home = done.folder.parent.parent
     again = run_command("run", "study.toml", cwd=home)
-    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, f"runs/{NAME}")
     assert again.stderr == "0 to run, 3 finished already\n"
+
+
+def test_repeats_replace_those_of_a_study_file(tmp_path, monkeypatch, scalewise):
+    (tmp_path / "study.toml").write_text(study_toml())
+    specs = []
+    monkeypatch.setattr(study_commands, "_run_study", lambda spec, *_, **__: specs.append(spec))
+    monkeypatch.setattr(study_commands, "_print_summary", lambda folder: None)
+    for options in ((), ("--repeats", 3)):
+        assert scalewise("run", tmp_path / "study.toml", *options)[0] == 0
+    assert [spec.repeats for spec in specs] == [1, 3]
 
 
 def test_the_law_of_the_fake_machine_is_measured(done, scalewise):
@@ -190,10 +219,15 @@ def test_the_law_of_the_fake_machine_is_measured(done, scalewise):
 
 
 def test_a_csv_is_measured_in_words(published, scalewise):
-    code, out, err = scalewise("measure", published, "--scaling", "weak", "--devices-per-node", 2)
+    options = ("--scaling", "weak", "--devices-per-node", 2)
+    code, out, err = scalewise("measure", published, *options)
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert "weak scaling (batch per device fixed); work: taken as equal" in rows
+    assert "2 1 464.0 1.933 96.7 % 93.3 %" in rows
+    assert rows[-1].endswith("more columns: --all")
+    _, out, _ = scalewise("measure", published, *options, "--all")
+    rows = [" ".join(line.split()) for line in out.splitlines()]
     assert "2 1 464.0 232.0 480.0 1.933 96.7 % 93.3 % 224.0 3.4 %" in rows
     assert "4 2 892.0 223.0 960.0 3.717 92.9 % 92.2 % 428.0 2.5 %" in rows
 
@@ -219,7 +253,7 @@ def test_a_page_of_a_study_says_why(published, done, scalewise, tmp_path):
     assert scalewise("report", published, done.folder, "-o", "page.html")[0] == 0
     html = (tmp_path / "page.html").read_text()
     assert "What each cause adds to a step, in milliseconds" in html
-    assert html.count(": why</h2>") == 1
+    assert html.count("What holds it back?</h2>") == 1
 
 
 def test_a_single_plot_of_several_sources_is_written(published, done, scalewise, tmp_path):
@@ -267,7 +301,7 @@ def test_status_says_where_every_run_is(done, scalewise, tmp_path):
     (tmp_path / "copy" / runs[2]["id"] / "outcome.json").unlink()
     code, out, _ = scalewise("status", "copy", "--json")
     found = {run["topology"]: run["phase"] for run in json.loads(out)["runs"]}
-    assert (code, found) == (0, {"1x1": "finished", "1x2": "missing", "1x4": "failed"})
+    assert (code, found) == (3, {"1x1": "finished", "1x2": "missing", "1x4": "failed"})
     assert "! 2 of 3 runs are not finished" in scalewise("measure", "copy")[1]
 
 
@@ -289,19 +323,30 @@ def test_a_study_and_a_table_are_predicted(done, published, scalewise, tmp_path)
     told = json.loads(out)
     assert [point["devices"] for point in told["points"]] == [8, 16]
     assert told["next"]["says"].startswith("Measure 8 devices (2 nodes) next, the first across")
+    code, out, _ = scalewise("predict", published, "--at", "4,8", "--scaling", "weak")
+    answer, *_, table = out.partition("Held out")
+    assert code == 0
+    assert answer.splitlines()[1].startswith("On 4 devices, predicted from 1 to 2: ")
+    assert "measured: 892; error " in answer and "\nOn 8 devices: " in answer
+    assert "the interval" in table
 
 
 def test_a_study_and_a_table_are_advised_on(done, published, scalewise):
     code, out, err = scalewise("advise", done.folder, "--for", "time", "--devices-per-node", "4")
     assert (code, err) == (0, "")
-    assert "the fastest of 1 to 16 devices" in out
+    assert "the fastest of 1 to 4 devices" in out
+    assert "More than 4 devices were not measured: --up-to 8 predicts them." in out
+    code, out, _ = scalewise("advise", published, "--for", "time", "--up-to", "16", "--json")
+    told = json.loads(out)
+    assert (code, told["devices"], told["beyond"]["devices"]) == (0, 4, 16)
     words = ["--for", "deadline=400s", "--for", "cost=2", "--price", "2.5", "--json"]
     code, out, _ = scalewise("advise", published, *words, "--devices-per-node", "4")
     told = json.loads(out)
     assert (code, told["devices"], told["topology"]) == (0, 4, "1x4")
     code, out, _ = scalewise("advise", published, "--for", "deadline=1s", "--at", "8")
     assert code == 0
-    assert "No scale of 1 to 8 devices meets deadline=1s; the closest is 8 devices" in out
+    assert "No measured scale of 1 to 4 devices meets deadline=1s; the closest is 4 devices" in out
+    assert "Predicted: no number of devices up to 8 meets it either." in out
 
 
 def test_advice_is_taken_to_a_target_through_a_queue_and_interruptions(done, published, scalewise):
@@ -322,15 +367,6 @@ def test_advice_is_taken_to_a_target_through_a_queue_and_interruptions(done, pub
     code, _, err = scalewise("advise", done.folder, "--for", "time", "--target", "loss=2")
     assert (code, err.count("error: ")) == (1, 1)
     assert "no run recorded its loss" in err
-
-
-def test_the_doctor_answers_as_json(scalewise):
-    code, out, _ = scalewise("doctor", "--json")
-    found = json.loads(out)["findings"]
-    assert code == 0
-    assert {"python", "cores", "memory", "disk", "fake", "torch"} <= set(found)
-    told = {key: found["fake"][key] for key in ("good", "level", "says", "hint")}
-    assert told == {"good": True, "level": "ok", "says": "device simulated", "hint": ""}
 
 
 def test_plugins_are_listed_with_their_home(scalewise):
@@ -398,7 +434,7 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("report a.csv -o a.csv/r.html", "cannot write a.csv/r.html", "another folder"),
         ("report a.csv -o a.csv/r.png", "cannot write a.csv/r.png", "another folder"),
         ("report a.csv -o a.csv", "a.csv would overwrite the records", "another -o"),
-        ("report a.csv -o r.pdf", "r.pdf: unknown ending", ".html"),
+        ("report a.csv -o r.gif", "r.gif: unknown ending", ".html"),
         ("report a.csv -o r.png --plot tmie", "no plot 'tmie'", "'time'"),
         ("report a.csv -o r.png --plot epoch", "no data was measured for plot 'epoch'", ""),
         ("predict nowhere --at 8", "nowhere does not exist", "`scalewise run` printed"),
@@ -408,11 +444,10 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("predict words.csv --at 8", "throughput must be a number above 0, got 'fast'", "empty"),
         ("predict nan.csv --at 8", "throughput must be a number above 0, got 'nan'", "empty"),
         ("predict minus.csv --at 8", "throughput must be a number above 0, got '-2'", "empty"),
-        ("predict twice.csv --at 8", "devices = 2 appears twice", "one row per number"),
         ("predict falling.csv --at 8", "line 3: 1 devices come after 2", "sort the rows"),
         ("predict binary.csv --at 8", "cannot read binary.csv", ""),
-        ("predict a.csv --at 2", "--at 2 is below the 4 devices", "--at 8"),
-        ("predict a.csv --at 0", "--at 0 is below the 4 devices", "--at 8"),
+        ("predict a.csv --at 2", "2 devices cannot be checked", "predict a larger number"),
+        ("predict a.csv --at 0", "must be from 1 to", "--at 8"),
         ("predict a.csv --at eight", "--at takes whole numbers of devices, got 'eight'", "--at 8"),
         ("predict a.csv --at 8,", "--at takes whole numbers of devices, got '8,'", "--at 8"),
         ("predict a.csv --at -8", "--at takes whole numbers of devices, got '-8'", "--at 8"),
@@ -435,8 +470,9 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("advise a.csv --for time --watts 0", "watts must be a number above 0, got 0", "700"),
         ("advise a.csv --for time --device abacus", "no device named 'abacus'", "catalog devices"),
         ("catalog prices abacus", "nothing in the catalog fits 'prices abacus'", "leave a word"),
-        ("advise a.csv --for time --at 2", "--at 2 is below the 4 devices", "--at 8"),
-        ("predict a.csv --at 8 -o p.pdf", "p.pdf: unknown ending", ".png .svg"),
+        ("advise a.csv --for time --at 3", "3 devices are fewer than the 4 that", "measure 3"),
+        ("advise a.csv --for time --up-to 2", "--up-to 2 is below the 4 devices", "8 or more"),
+        ("predict a.csv --at 8 -o p.doc", "p.doc: unknown ending", ".png .svg"),
         ("init a.csv/s.toml", "cannot write a.csv/s.toml", "another folder"),
         ("run s.toml -o a.csv/runs", "cannot write", "another folder"),
     ],
@@ -450,7 +486,6 @@ def test_bad_input_is_told_in_a_sentence(words, said, hint, scalewise, tmp_path)
         "head.csv": b"devices,throughput\n",
         "words.csv": b"devices,throughput\n1,240\n2,fast\n",
         "minus.csv": b"devices,throughput\n1,240\n2,-2\n",
-        "twice.csv": b"devices,throughput\n1,240\n2,464\n2,465\n",
         "falling.csv": b"devices,throughput\n2,464\n1,240\n",
         "binary.csv": b"\x89PNG\r\n\xff",
         "newer/study.json": b'{"schema": 2}',
@@ -494,7 +529,8 @@ def test_a_script_where_a_study_is_wanted_is_told_apart(words, said, tmp_path):
 
 
 def test_the_command_in_a_shell_tells_no_traceback_unless_asked(tmp_path):
-    plain = run_command("measure", "nowhere", cwd=tmp_path)
+    argv = [COMMAND, "measure", "nowhere"]
+    plain = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (plain.returncode, plain.stdout) == (1, "")
     assert plain.stderr.startswith("error: nowhere does not exist\n hint: ")
     assert "Traceback" not in plain.stderr

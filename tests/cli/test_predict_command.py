@@ -1,19 +1,18 @@
 """The ways of ``predict`` on the command line: simulated from one run, by published curves."""
 
-import io
 import json
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from builders import a_study
-from fake_study import a_sweep, play_all
-from guard_cases import FAULTY, SAID, healthy
+from fake_study import a_sweep, a_watched_folder, play_all
+from guard_cases import SAID
 from paths import DOCS
 from scalewise import api
 from scalewise.catalog.curves import find_curves
-from scalewise.record.write import rank_file, write_json
+from scalewise.errors import DoubtfulData
+from scalewise.record.write import write_json
 from scalewise.spec import Topology
 
 LINKS = ("--link-inside", "200GB/s,5us", "--link-between", "25GB/s,20us", "--devices-per-node", "8")
@@ -197,42 +196,30 @@ ANSWERS = {
 }
 
 
-def a_watched_folder(folder, fault=None):
-    """Play a study of a program, of which facts were noted; on two devices it has a fault."""
-    study = a_study(steps=40, batch=16, topologies=["1x1", "1x2"])
-    write_json(folder / "study.json", {"schema": 1, **study.to_dict()})
-    with redirect_stdout(io.StringIO()):
-        list(play_all(study, folder))
-    for run in study.runs():
-        world = run.topology.world
-        made = FAULTY[fault] if fault and world == 2 else {}
-        for rank in range(world):
-            path = rank_file(folder / run.id, rank)
-            *lines, end = path.read_text().splitlines()
-            facts = healthy(rank) | made.get("facts", {}) | made.get("by_rank", ({}, {}))[rank]
-            lines.append(json.dumps({"attempt": 1, "facts": facts}))
-            if rank and "steps" in made:
-                outline = next(json.loads(line)["outline"] for line in lines if "outline" in line)
-                fewer = {**outline, "steps": 30}
-                lines.append(json.dumps({"attempt": 1, "outline": fewer}))
-            path.write_text("\n".join([*lines, end, ""]))
-    return folder
-
-
 @pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("fault", NOT_CORRECT)
 def test_an_answer_from_runs_that_are_not_correct_says_so_first(words, fault, scalewise, tmp_path):
     folder = a_watched_folder(tmp_path / "runs", fault)
     verb, *options = words
-    code, out, _ = scalewise(verb, folder, *options)
-    first, hint, *_ = out.splitlines()
-    assert code == 0 and first.startswith("not correct: ")
+    code_name = fault.replace(" ", "-").replace("_", "-")
+    code, out, err = scalewise(verb, folder, *options)
+    assert code == 1 and not out
+    assert f"{verb} gives no answer [{code_name}]: " in err and SAID[fault] in err
+    assert f"or insist with --despite {code_name}" in err
+    code, out, _ = scalewise(verb, folder, *options, "--despite", code_name)
+    first, fix, *_ = out.splitlines()
+    assert code == 0 and first.startswith(f"Not reliable [{code_name}]: ")
     assert SAID[fault] in first and first.endswith(" (on 2 devices).")
-    assert hint == "  hint: fix this first; `scalewise explain` shows how"
-    _, explained, _ = scalewise("explain", folder)
-    assert first in explained
-    _, told, _ = scalewise(verb, folder, *options, "--json")
-    assert json.loads(told)["not_correct"] == [first.removeprefix("not correct: ")]
+    assert fix.startswith("  fix: ")
+    for shown in ("explain", "measure"):
+        _, text, _ = scalewise(shown, folder)
+        assert first in text.splitlines()[0]
+    _, told, _ = scalewise(verb, folder, *options, "--json", "--despite", code_name)
+    (sentence,) = json.loads(told)["not_correct"]
+    assert sentence in first
+    doubt = json.loads(told)["doubts"][0]
+    assert (doubt["code"], doubt["severity"], doubt["devices"]) == (code_name, "blocks", 2)
+    assert doubt["text"] == sentence and doubt["mend"] in fix
 
 
 @pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS)
@@ -242,15 +229,18 @@ def test_an_answer_from_correct_runs_says_nothing_of_it(words, scalewise, tmp_pa
     _, explained, _ = scalewise("explain", folder)
     assert "is it correct? The learning rate" in explained  # A question is no fault.
     _, out, _ = scalewise(verb, folder, *options)
-    assert out.startswith("a study") and "not correct" not in out
+    assert "Not reliable" not in out
     _, told, _ = scalewise(verb, folder, *options, "--json")
     assert json.loads(told)["not_correct"] == []
 
 
 def test_answers_in_python_carry_that_runs_are_not_correct(tmp_path):
     folder = a_watched_folder(tmp_path / "runs", "drift")
-    (fault,) = api.predict(folder, 8).not_correct
+    with pytest.raises(DoubtfulData, match="drift"):
+        api.predict(folder, 8)
+    with pytest.raises(DoubtfulData, match="drift"):
+        api.advise(folder, "time")
+    (fault,) = api.predict(folder, 8, despite=["drift"]).not_correct
     assert SAID["drift"] in fault
-    assert api.advise(folder, "time").not_correct == (fault,)
-    assert api.advise(api.measure(folder), "time").not_correct == (fault,)
+    assert api.advise(api.measure(folder), "time", despite=["drift"]).not_correct == (fault,)
     assert api.predict(api.curve([(1, 1.0), (2, 2.0)]), 4).not_correct == ()

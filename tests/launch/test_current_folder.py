@@ -1,5 +1,6 @@
 """Workers import scalewise from where it is installed, never from the current folder."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -53,7 +54,7 @@ def call(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 def test_no_verb_imports_from_the_current_folder_but_what_a_study_names(trap):
     (trap / "study.toml").write_text(STUDY)
     (trap / "mymodel.py").write_text(MODEL)
-    for argv in (["plan", "study.toml"], ["run", "study.toml"], ["doctor"]):
+    for argv in (["plan", "study.toml"], ["run", "study.toml"]):
         done = call(trap, *argv)
         assert done.returncode == 0, done.stderr
     (home,) = (path.parent for path in trap.glob("runs/trap/*/outcome.json"))
@@ -63,6 +64,21 @@ def test_no_verb_imports_from_the_current_folder_but_what_a_study_names(trap):
     ):
         done = call(trap, *argv)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.torch
+def test_the_doctor_imports_nothing_from_there_and_two_ranks_really_exchange_data(trap):
+    done = call(trap, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["findings"]
+    assert {"python", "cores", "memory", "disk", "fake", "torch"} <= set(found)
+    told = {key: found["fake"][key] for key in ("good", "level", "says", "hint")}
+    assert told == {"good": True, "level": "ok", "says": "device simulated", "hint": ""}
+    exchange = found["backend"]
+    assert exchange["level"] == "ok" and " works between two ranks on " in exchange["says"]
+    small, large = exchange["evidence"]["rows"]
+    assert (small["bytes"], large["bytes"]) == (4, 16 * 2**20)
+    assert small["seconds"]["value"] < large["seconds"]["value"] < 20
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])

@@ -15,7 +15,7 @@ from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.node_samples import read_nodes
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec
-from slurm_cluster import Cluster, open_folder
+from slurm_cluster import USER, Cluster, open_folder
 from slurm_user import FAKE, SLEEPS, Desk, losses
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -87,10 +87,15 @@ def test_inside_an_allocation_all_runs_go_there(user):
 def test_jobs_that_the_queue_has_forgotten_are_found_in_the_accounting(cluster):
     with open_folder() as folder, Cluster(folder, nodes=1, accounting=True, age=2) as other:
         other.env["PATH"] = cluster.env["PATH"]
+        for account in ("alpha", "beta"):
+            named = ("Description=test", "Organization=test", "cluster=box")
+            other.root("sacctmgr", "-i", "add", "account", account, *named)
+            other.root("sacctmgr", "-i", "add", "user", USER, f"account={account}", "cluster=box")
         user = Desk(other, other.place("desk"))
         user.write(of=FAKE, vary='topology = ["1x1"]')
         done = user.scalewise("run", "study.toml", "--detach")
         assert done.returncode == 0, done.stderr
+        assert 'account = "alpha"; you may also charge beta' in done.stderr
         until = time.monotonic() + 60
         while other.root("squeue", "--noheader", "--states=all").stdout:
             assert time.monotonic() < until
@@ -101,6 +106,20 @@ def test_jobs_that_the_queue_has_forgotten_are_found_in_the_accounting(cluster):
         )
         done = user.scalewise("run", "study.toml")
         assert done.returncode == 3 and "no rank started" in done.stderr, done.stderr
+
+
+def test_plan_tells_what_a_study_lacks_on_this_cluster(user):
+    user.write(vary='topology = ["1x2"]')
+    path = user.folder / "study.toml"
+    path.write_text(path.read_text().replace('time = "00:10:00"', ""))
+    told = user.scalewise("plan", "study.toml")
+    assert told.returncode == 0, told.stderr
+    assert "partition debug has nodes with up to 4 GPUs" in told.stdout
+    assert 'add to [launcher]: gres = "gpu"' in told.stdout
+    assert "partition debug ends a job after 00:10:00, its default" in told.stdout
+    assert 'add to [launcher]: time = "01:00:00"' in told.stdout
+    path.write_text(path.read_text() + 'gres = "gpu"\ntime = "01:00:00"\n')
+    assert "warning" not in user.scalewise("plan", "study.toml").stdout
 
 
 def test_what_the_cluster_refuses_is_said(user):

@@ -192,6 +192,7 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
     [
         ({"partitoin": "gpu"}, "no key 'partitoin'"),
         ({"time": "soon"}, "not a time limit"),
+        ({"gres": "gpu:4"}, "gres names a kind of device without a number, got 'gpu:4'"),
         ({"time": "00:00:00"}, "for Slurm 0 means no limit"),
         ({"cpus_per_task": 0}, "cpus_per_task must be a whole number"),
         ({"modules": "cuda"}, "modules must be a list of texts"),

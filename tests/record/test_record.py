@@ -15,7 +15,7 @@ from fake_study import play
 from scalewise.errors import RecordError
 from scalewise.record.close import close, rivals_folder
 from scalewise.record.log import cancel_reason, first_traceback, own_lines, read_process_ends
-from scalewise.record.rank_tail import read_tail
+from scalewise.record.rank_tail import read_last_line, read_tail
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
@@ -72,6 +72,8 @@ def test_a_torn_line_costs_only_itself(tmp_path):
     later.line({"c": 3})
     assert read_tail(tmp_path, 0, 1).lines == ()
     assert read_tail(tmp_path, 0, 2).last == {"attempt": 2, "c": 3}
+    assert read_last_line(tmp_path, 0, 2) == {"attempt": 2, "c": 3}
+    assert read_last_line(tmp_path, 0, 1) == read_last_line(tmp_path, 1, 1) == {}
     assert rank_file(tmp_path, 0).read_text().splitlines()[0] == '{"attempt":1,"a":1}'
 
 

@@ -2,11 +2,14 @@
 
 import csv
 import io
+import os
 import re
+import subprocess
 import sys
 import unicodedata
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -19,9 +22,18 @@ from scalewise.analysis.measure.curve import compare
 from scalewise.cli import main
 from scalewise.cli.progress import progress
 from scalewise.errors import RunFailed
-from scalewise.report import curve_table, formats, page, plot, write_report
-from scalewise.report.escape import escape_csv, printable
+from scalewise.record.run_progress import RunProgress
+from scalewise.report import curve_table, formats, page
+from scalewise.report.curve_report import curve_reports
+from scalewise.report.escape import escape_csv, printable, shell_word
+from scalewise.report.figures import matplotlib_figure
+from scalewise.report.figures.all_figures import figures
+from scalewise.report.figures.matplotlib_axes import plot_label
+from scalewise.report.figures.matplotlib_legend import MAX_ENTRIES
+from scalewise.report.write_report import write_report
+from scalewise.study import Status
 
+TABLE = Path("table.csv")
 HOSTILE = [
     "=cmd|' /C calc'!A0",
     "+1+cmd()",
@@ -155,8 +167,10 @@ def test_markdown_renders_a_name_as_text_and_a_table_as_a_table(name):
 
 ESCAPED = re.compile(
     r"\\textbackslash\{\}|\\textasciitilde\{\}|\\textasciicircum\{\}|\\textless\{\}"
-    r"|\\textgreater\{\}|\\textbar\{\}|\{[\[\]*]\}|\\[&%$#_{}]|\$\\pm\$"
+    r"|\\textgreater\{\}|\\textbar\{\}|\\textquotedbl\{\}|\{[\[\]*]\}|\\[&%$#_{}]|\$\\pm\$"
+    r"|\\dots\{\}|(?<=[-'`,!?])\{\}(?=[-'`,])"
 )
+ALIGNMENT = re.compile(r"  \\begin\{tabular\}\{([rl]|p\{0\.\d\d\\linewidth\})+\}")
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=SHOWN)
@@ -169,6 +183,9 @@ def test_latex_typesets_a_name_and_a_comment_stays_one(name):
     for line, expected in zip(lines, usual):
         assert line.startswith("%") == expected.startswith("%")
         if line.startswith("%"):
+            continue
+        if ALIGNMENT.fullmatch(expected):
+            assert ALIGNMENT.fullmatch(line)
             continue
         if not expected.endswith(r" \\") and "caption" not in expected:
             assert line == expected
@@ -186,42 +203,50 @@ class Tags(HTMLParser):
         super().__init__()
         self.tags: set[tuple[str, ...]] = set()
         self.text: list[str] = []
-        self._plots = 0
+        self.scripts: list[str] = []
+        self._tag = ""
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
-        assert tag != "script"
         assert not [key for key, _ in attrs if key.startswith("on")]
-        self._plots += tag == "svg"
-        if not self._plots:
-            self.tags.add((tag, *(key for key, _ in attrs)))
+        self.tags.add((tag, *(key for key, _ in attrs)))
+        self._tag = tag
 
     def handle_endtag(self, tag):
-        self._plots -= tag == "svg"
+        self._tag = ""
 
     def handle_data(self, data):
-        self.text.append(data)
+        if self._tag in ("script", "style"):
+            self.scripts.append(data)
+        else:
+            self.text.append(data)
 
 
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
 def test_a_page_holds_names_as_text():
     names = [name for name in HOSTILE if set('<>"&{') & set(name) or controls(name)]
-    plain = Tags(page.html([a_curve(name, devices=(1,)) for name in ("one", "two")]))
-    hostile = Tags(page.html([a_curve(name, devices=(1,)) for name in names]))
+    plain, hostile = (
+        Tags(
+            page.html(curve_reports([(TABLE, a_curve(name, devices=(1,)), None) for name in some]))
+        )
+        for some in (("one", "two", "three"), names)
+    )
     assert hostile.tags == plain.tags
+    assert len(hostile.scripts) == len(plain.scripts)
     assert {printable(a_curve(name).name) for name in names} <= set(hostile.text)
     assert controls("".join(hostile.text)) == {"\n"}
 
 
-@pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
-@pytest.mark.parametrize("kind", ["throughput", "time", "both"])
-def test_a_plot_draws_every_name_as_text(kind):
-    found = [a_curve(name, devices=(1,)) for name in ["$\\frac{$", *HOSTILE]]
-    ElementTree.fromstring(plot.svg(found, kind))
-    axes, *_ = plot.figure(found, [kind]).axes
-    labels = [*axes.get_legend().get_texts(), *axes.texts, axes.yaxis.label]
-    drawn = {label.get_text().lstrip("\u200b") for label in labels}
-    assert {printable(curve.name) for curve in found} <= drawn
+@pytest.mark.parametrize(("kind", "first"), [("efficiency", 0), ("throughput", 16), ("time", 32)])
+def test_a_plot_draws_every_name_as_text(kind, first):
+    found = [a_curve(name) for name in HOSTILE[first : first + MAX_ENTRIES]]
+    (figure,) = figures(curve_reports([(TABLE, curve, None) for curve in found]), kind)
+    ElementTree.fromstring(matplotlib_figure.as_svg(figure))
+    canvas = matplotlib_figure.draw(figure)
+    labels = [axes.xaxis.label for axes in canvas.axes]
+    labels += [text for legend in canvas.legends for text in legend.get_texts()]
+    drawn = "\n".join(label.get_text() for label in labels)
+    assert all(plot_label(curve.name, 40)[:18] in drawn for curve in found)
     assert not any(label.get_parse_math() for label in labels)
 
 
@@ -238,7 +263,7 @@ def test_a_terminal_gets_no_control_characters_from_a_name(name):
 @pytest.mark.parametrize("ending", [".md", ".csv", ".tex", ".json", ".txt", ".html"])
 def test_every_report_of_an_undecodable_file_name_is_written(ending, tmp_path):
     curve = a_curve("lone \udc80 byte", devices=(1,))
-    written = write_report.write([curve], tmp_path / f"report{ending}")
+    written = write_report([(TABLE, curve, None)], tmp_path / f"report{ending}")
     assert "udc80 byte" in written.read_text(encoding="utf-8")
 
 
@@ -251,7 +276,7 @@ def test_progress_shows_every_name_as_text(terminal, monkeypatch, capsys):
         with progress() as watcher:
             watcher.begin(1, 0, name)
             watcher.started(1, run)
-            watcher.progressed(run, 0.5)
+            watcher.progressed(run, Status(run, "running", name, RunProgress(5, 10)))
             watcher.note(name)
             watcher.warn(RunFailed(name, hint=name))
             watcher.ended(run, "", 1.0)
@@ -268,3 +293,19 @@ def test_an_error_message_sends_no_control_characters(tmp_path, monkeypatch, cap
     said = capsys.readouterr().err
     assert "error: " in said and "\\x1b[2J.csv" in said
     assert controls(said) == {"\n"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a study", "two\nlines", "it's \\n\t$HOME `id`\n", "\u202eabc é", "a\x85\xadb", "caf\udce9 1"],
+)
+def test_a_shell_reads_a_word_as_it_was(name):
+    word = shell_word(name)
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {word}"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
+    assert (os.fsdecode(done.stdout), len(word.splitlines())) == (name, 1)
+    word.encode()  # A file or a terminal in UTF-8 takes it.

@@ -3,35 +3,46 @@
 import csv
 import io
 import json
-import re
-from html.parser import HTMLParser
 from math import inf
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, curve_from_numbers
 from scalewise.analysis.measure.curve import compare
-from scalewise.analysis.predict import predict
 from scalewise.errors import NotEnoughData, RecordError, SpecError
 from scalewise.report import (
     curve_table,
     formats,
     page,
-    plot,
-    prediction_plot,
-    prediction_sections,
     tables,
-    write_report,
 )
+from scalewise.report.curve_report import curve_reports
+from scalewise.report.evidence import evidence
+from scalewise.report.figures.all_figures import figures
+from scalewise.report.paper_files import report_tables
+from scalewise.report.slides import slides
+from scalewise.report.tables import Table
+from scalewise.report.write_report import write_report
 
 ODD = 'a|b_c & "d" <e>'
+SOURCE = Path("table.csv")
 ENDINGS = ["html", "md", "csv", "tex", "json", "txt", "png", "svg"]
 
 
 def a_curve(name="small", *, time=True):
     times = [(1, 556.0), (2, 439.0)] if time else []
     return curve_from_numbers([(1, 240.0), (2, 464.0)], times=times, name=name, scaling="weak")
+
+
+def write(curves, path, **options):
+    return write_report([(SOURCE, curve, None) for curve in curves], path, **options)
+
+
+def page_of(*curves):
+    return page.html(curve_reports([(SOURCE, curve, None) for curve in curves]))
 
 
 def a_whole_curve(name="whole"):
@@ -71,6 +82,10 @@ def test_shares_are_shown_in_percent(given, said):
 
 def test_an_interval_is_shown_as_its_half_width_or_not_at_all():
     known, alone = Estimate(0.8, 0.6, 0.9, 3), Estimate(0.8)
+    equal_steps, equal_runs = Estimate(0.8, 0.8, 0.8), Estimate(0.8, 0.8, 0.8, 3)
+    assert tables.relative_error(equal_steps) == tables.point_error(equal_steps) == "–"
+    assert tables.relative_error(equal_runs) == "0.0 %"
+    assert tables.point_error(Estimate(1.0, 1.0, 1.0)) == "0.0"  # The baseline's efficiency.
     assert (tables.relative_error(known), tables.point_error(known)) == ("18.8 %", "15.0")
     assert (
         tables.relative_error(alone),
@@ -86,14 +101,14 @@ def test_an_interval_is_shown_as_its_half_width_or_not_at_all():
 
 def test_columns_of_which_nothing_is_known_are_hidden():
     (section,) = curve_table.sections([a_curve(time=False)])
-    assert [each.title for each in section.tables] == ["Scaling"]
+    assert [each.title for each in section.tables] == ["Scaling, by throughput"]
     assert section.tables[0].header == (
         "devices", "samples/s", "per device", "ideal", "speedup", "efficiency",
         "gain per doubling", "added", "serial fraction",
     )  # fmt: skip
     assert section.lines == (
         "weak scaling (batch per device fixed); work: taken as equal",
-        "compared with 1 device; intervals are 90 %",
+        "compared with 1 device",
     )
 
 
@@ -101,7 +116,7 @@ def test_several_curves_stand_side_by_side():
     other = curve_from_numbers([(2, 50.0), (4, 80.0)], name="other", scaling="strong")
     *_, last = curve_table.sections([a_curve(), other])
     assert last.tables[0].header == (
-        "devices", "small: samples/s", "small: complete s", "small: efficiency",
+        "devices", "small: samples/s", "small: complete time s", "small: efficiency",
         "other: samples/s", "other: efficiency",
     )  # fmt: skip
     assert last.tables[0].rows[1:] == (
@@ -116,9 +131,9 @@ def test_markdown_is_exactly_this():
         '## a\\|b\\_c &amp; "d" &lt;e&gt;\n'
         "\n"
         "- weak scaling (batch per device fixed); work: taken as equal\n"
-        "- compared with 1 device; intervals are 90 %\n"
+        "- compared with 1 device\n"
         "\n"
-        "### Scaling\n"
+        "### Scaling, by throughput\n"
         "\n"
         "| devices | samples/s | per device | ideal | speedup | efficiency "
         "| gain per doubling | added | serial fraction |\n"
@@ -130,13 +145,15 @@ def test_markdown_is_exactly_this():
 
 def test_latex_is_exactly_this():
     assert formats.latex([a_curve("b_c & 50 %", time=False)]) == (
-        "% needs \\usepackage{booktabs}\n"
+        "% needs \\usepackage[T1]{fontenc}\n"
+        "%       \\usepackage[utf8]{inputenc}\n"
+        "%       \\usepackage{booktabs}\n"
         "% b_c & 50 %\n"
         "% weak scaling (batch per device fixed); work: taken as equal\n"
-        "% compared with 1 device; intervals are 90 %\n"
-        "\\begin{table}\n"
-        "  \\centering\n"
-        "  \\caption{b\\_c \\& 50 \\%: Scaling}\n"
+        "% compared with 1 device\n"
+        "\\begin{table}[htbp]\n"
+        "  \\centering\\small\n"
+        "  \\caption{b\\_c \\& 50 \\%: Scaling, by throughput}\n"
         "  \\begin{tabular}{rrrrrrrrr}\n"
         "    \\toprule\n"
         "    devices & samples/s & per device & ideal & speedup & efficiency "
@@ -151,7 +168,10 @@ def test_latex_is_exactly_this():
 
 
 def test_latex_spells_out_what_its_usual_font_prints_as_something_else():
-    caption = '\\caption{a\\textbar{}b\\_c \\& "d" \\textless{}e\\textgreater{}: Scaling}'
+    caption = (
+        "\\caption{a\\textbar{}b\\_c \\& \\textquotedbl{}d\\textquotedbl{} "
+        "\\textless{}e\\textgreater{}: Scaling, by throughput}"
+    )
     assert caption in formats.latex([a_curve(ODD)])
 
 
@@ -190,6 +210,15 @@ def test_json_has_the_documented_shape():
     assert first["gain"] is None
 
 
+def test_json_of_a_long_table_is_one_line_with_the_same_values(monkeypatch):
+    indented = formats.as_json([a_curve()])
+    monkeypatch.setattr(formats, "MAX_INDENTED_POINTS", 1)
+    in_one_line = formats.as_json([a_curve()])
+    assert "\n" in indented
+    assert "\n" not in in_one_line
+    assert json.loads(in_one_line) == json.loads(indented)
+
+
 def test_json_never_holds_what_json_has_not():
     point = Point(devices=1, throughput=Estimate(1.0, 0.0, inf, 2), overhead=float("nan"))
     text = formats.as_json([ScalingCurve(study="t", points=(point,))])
@@ -209,96 +238,10 @@ def test_plain_text_shows_names_as_they_are():
         assert f"{name}: samples/s" in text
 
 
-class Page(HTMLParser):
-    """What a browser would find: addresses, words, number of drawings."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.addresses, self.words, self.drawings = [], [], 0
-        self.feed(html)
-
-    def handle_starttag(self, tag, attributes):
-        self.drawings += tag == "svg"
-        for name, value in attributes:
-            if name.rpartition(":")[2] in ("src", "href", "srcset", "action", "data", "poster"):
-                self.addresses.append(value)
-
-    def handle_data(self, words):
-        self.words.append(words)
-
-
-@pytest.mark.parametrize(
-    "curves", [[a_curve(ODD)], [a_curve(ODD), a_curve("b")], [a_whole_curve()]]
-)
-def test_a_page_asks_nothing_of_anyone(curves):
-    html = page.html(curves)
-    found = Page(html)
-    bands = sum(len(prediction_plot.predicted_metrics(predict(curve, at=[16]))) for curve in curves)
-    assert found.drawings == html.count("<svg") == len(plot.available(curves)) + bands >= 6
-    assert all(address.startswith(("#", "data:")) for address in found.addresses)
-    assert "@import" not in html
-    assert not re.findall(r"url\((?!#)", html)
-    assert "<script" not in html
-
-
-def test_a_page_says_what_lies_ahead_of_each_curve():
-    told = Page(page.html([a_curve("a"), a_curve("b", time=False)])).words
-    for name in "ab":
-        assert f"{name}: what more devices would give" in told
-        assert f"{name}: how many to use" in told
-    whole = "\n".join(told)
-    assert "4 devices: 464 × 2 × " in whole and "8 devices: 464 × 4 × " in whole
-    assert "for balanced; intervals are 90 %" in whole
-    assert "Options compared for efficiency=0.8" in whole
-    assert "Laws of the throughput" not in whole
-
-
-def test_a_curve_of_one_count_has_nothing_ahead():
-    alone = curve_from_numbers([(4, 892.0)], name="alone")
-    assert page.outlook_sections(alone) == []
-    html = page.html([alone])
-    assert "what more devices would give" not in html and "how many to use" not in html
-
-
-def test_a_curve_that_cannot_be_predicted_says_why():
-    rates = {1: None, 2: Estimate(200.0)}
-    points = [
-        Point(devices=n, throughput=rates[n], time=Estimate(30.0), samples=100 * n) for n in (1, 2)
-    ]
-    told = Page(page.html([ScalingCurve(study="unlike", points=tuple(points))])).words
-    why = (
-        "a prediction needs 2 device counts, got 1: measure one more, twice as large as the largest"
-    )
-    assert "unlike: what more devices would give" in told and why in told
-
-
-def test_what_lies_ahead_is_what_predict_says():
-    curve = a_whole_curve()
-    ((shown, _), _) = page.outlook_sections(curve)
-    (section,) = prediction_sections.sections(predict(curve, at=[8, 16]))
-    assert shown.lines == section.lines and shown.tables == section.tables[:1]
-
-
-def test_nothing_is_advised_twice():
-    (_, (advised, plots)) = page.outlook_sections(a_whole_curve())
-    assert len(set(advised.lines)) == len(advised.lines) and not plots
-    assert [each.title for each in advised.tables] == [
-        "Options compared for balanced", "Options compared for efficiency=0.8",
-    ]  # fmt: skip
-
-
-def test_a_page_shows_an_odd_name_as_it_is():
-    html = page.html([a_curve(ODD)])
-    assert "<h1>a|b_c &amp; &#34;d&#34; &lt;e&gt;</h1>" in html
-    assert "<e>" not in html
-    assert ODD in Page(html).words
-
-
-@pytest.mark.parametrize("name", plot.PLOTS)
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_every_plot_is_written(name, ending, tmp_path):
-    path = write_report.write([a_whole_curve()], tmp_path / f"p.{ending}", plot=name)
-    begins = {"png": b"\x89PNG\r\n", "svg": b"<?xml"}[ending]
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_single_plot_is_written(ending, tmp_path):
+    path = write([a_whole_curve()], tmp_path / f"p.{ending}", plot="speedup", columns=2)
+    begins = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     assert path.read_bytes().startswith(begins)
 
 
@@ -312,36 +255,6 @@ def test_many_curves_have_a_row_for_each_point_and_few_have_columns():
     counts = [point.devices for point in many[0].points]
     expected = [(str(count), name) for count in counts for name in "abcd"]
     assert [(row[0].removesuffix(" !"), row[1]) for row in below.rows] == expected
-
-
-def test_many_curves_look_unlike_each_other_and_their_names_stand_beside_them():
-    many = [a_whole_curve(f"curve {number}") for number in range(9)]
-    (axes,) = plot.figure(many, ["efficiency"]).axes
-    lines = [each for each in axes.get_lines() if each.get_marker() not in ("None", "_", "|")]
-    assert len({(each.get_color(), each.get_marker()) for each in lines}) == len(many)
-    legend = axes.get_legend()
-    assert legend.get_bbox_to_anchor().x0 >= axes.bbox.x1
-    assert len(legend.get_texts()) == len(many) + 1
-
-
-def test_two_curves_share_the_axes_of_a_plot():
-    axes, *_ = plot.figure([a_whole_curve("one"), a_whole_curve("two")], ["efficiency"]).axes
-    assert {each.get_text() for each in axes.get_legend().get_texts()} == {"one", "two", "ideal"}
-    assert list(axes.xaxis.get_majorticklocs()) == [1, 2, 4]
-
-
-@pytest.mark.parametrize("name", [r"costs $5 \or $6", "_hidden", ODD])
-def test_a_plot_bears_an_odd_name(name):
-    curve = a_whole_curve(name)
-    assert plot.svg([curve], "throughput").startswith("<svg")
-    legend = plot.figure([curve], ["throughput"]).axes[0].get_legend()
-    assert len(legend.get_texts()) == 2  # The curve and the ideal.
-
-
-def test_a_plot_shows_what_was_measured():
-    (axes,) = plot.figure([a_whole_curve()], ["throughput"]).axes
-    line = axes.get_lines()[0]
-    assert list(zip(*line.get_data())) == [(1, 100), (2, 200), (4, 400)]
 
 
 def test_curves_side_by_side_tell_what_they_hold_send_and_wait_for():
@@ -359,12 +272,10 @@ def test_curves_side_by_side_tell_what_they_hold_send_and_wait_for():
 
 
 def test_a_plot_without_numbers_is_refused(tmp_path):
-    assert plot.available([a_curve()]) == ["throughput", "speedup", "efficiency", "time", "both"]
-    assert plot.available([a_curve(), a_curve(time=False)]) == [
-        "throughput", "speedup", "efficiency", "both"
-    ]  # fmt: skip
     with pytest.raises(NotEnoughData, match="plot 'epoch'"):
-        write_report.write([a_curve()], tmp_path / "p.png", plot="epoch")
+        write([a_curve()], tmp_path / "p.png", plot="epoch")
+    with pytest.raises(NotEnoughData, match="no plot has data"):
+        write([curve_from_numbers([(4, 892.0)])], tmp_path / "p.png")
     assert not list(tmp_path.iterdir())
 
 
@@ -373,14 +284,14 @@ def test_a_plot_without_numbers_is_refused(tmp_path):
     [
         ("p.png", "effeciency", "'effeciency'", "did you mean 'efficiency'?"),
         ("p.svg", "zzz", "'zzz'", "there are: throughput, speedup"),
-        ("p.md", "time", "p.md cannot show a single plot", ".png and .svg"),
-        ("p.pdf", None, "p.pdf: unknown ending", ".html .md .csv .tex .json .txt .png .svg"),
+        ("p.md", "time", "p.md cannot show a single plot", ".png, .svg, .pdf"),
+        ("p.gif", None, "p.gif: unknown ending", ".html .md .csv .tex .json .txt .png .svg .pdf"),
         ("p", None, "unknown ending", ".html"),
     ],
 )
 def test_what_cannot_be_drawn_or_written_is_refused(file, name, said, hint, tmp_path):
     with pytest.raises(SpecError) as problem:
-        write_report.write([a_curve()], tmp_path / file, plot=name)
+        write([a_curve()], tmp_path / file, plot=name)
     assert said in str(problem.value)
     assert hint in problem.value.hint
 
@@ -388,7 +299,7 @@ def test_what_cannot_be_drawn_or_written_is_refused(file, name, said, hint, tmp_
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_report_makes_the_folder_it_goes_to(ending, tmp_path):
     path = tmp_path / "new" / f"r.{ending}"
-    assert write_report.write([a_curve()], path) == path
+    assert write([a_curve()], path) == path
     assert path.stat().st_size > 100
 
 
@@ -396,14 +307,14 @@ def test_a_report_makes_the_folder_it_goes_to(ending, tmp_path):
 def test_a_place_that_takes_no_file_is_named(ending, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match=f"cannot write .*r.{ending}") as problem:
-        write_report.write([a_curve()], tmp_path / "file" / f"r.{ending}")
+        write([a_curve()], tmp_path / "file" / f"r.{ending}")
     assert "choose another folder" in problem.value.hint
 
 
 @pytest.mark.parametrize("ending", ["html", "png"])
 def test_a_name_too_long_for_a_file_is_named(ending, tmp_path):
     with pytest.raises(RecordError, match=r"cannot write .*too long"):
-        write_report.write([a_curve()], tmp_path / f"{'r' * 300}.{ending}")
+        write([a_curve()], tmp_path / f"{'r' * 300}.{ending}")
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -417,3 +328,23 @@ def test_a_narrow_terminal_gets_whole_numbers_in_more_rows(width):
     assert max(map(len, lines)) <= width
     cells = {cell for line in lines for cell in line.split()}
     assert {"464.0", "1.933", "96.7", "93.3", "439.0", "21.0"} <= cells
+
+
+def test_a_price_gives_costs_on_the_page_and_in_texts_plots_slides_and_evidence(tmp_path):
+    price = Rate(36.0, currency="EUR")  # Per device-hour: 0.01 per second.
+    curve = a_whole_curve()
+    (report,) = curve_reports([(SOURCE, curve, None)], price)
+    (figure,) = figures([report], "cost")
+    assert figure.lines[0].y == pytest.approx((0.3, 0.3, 0.3))
+    assert figure.lines[0].low == pytest.approx((0.29, 0.29, 0.29))
+    assert figure.y.label == "EUR, complete job"
+    chosen = report.summary.chosen
+    assert chosen.cost.value == pytest.approx(0.3)
+    shown = page.html([report])
+    assert "for 0.3 EUR" in shown and 'data-figure="cost"' in shown
+    text = write([curve], tmp_path / "report.txt", price=price).read_text()
+    assert "cost EUR" in text and " cost " not in write([curve], tmp_path / "r.txt").read_text()
+    slide_tables = [slide.table for slide in slides([report]) if slide.table]
+    proposal_tables = [block for block in evidence([report]).blocks if isinstance(block, Table)]
+    for shown_tables in (slide_tables, proposal_tables, [t.table for t in report_tables([report])]):
+        assert any("cost EUR" in table.header for table in shown_tables)

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,16 +15,17 @@ import psutil
 import pytest
 
 from builders import a_study
-from commands import COMMAND, install_framework
+from commands import COMMAND, install_framework, run_command
+from fake_slurm import fake_slurm, wait_for_jobs
 from recording_watcher import RecordingWatcher
 from scalewise import study
-from scalewise.errors import LaunchError, OutOfReach, RecordError, SpecError
+from scalewise.errors import LaunchError, OutOfReach, RecordError, RunFailed, SpecError
 from scalewise.launch import processes
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.study_files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
-from scalewise.study import locks, run_study
+from scalewise.study import locks, run_study, runner
 from scalewise.study.runner import execute_runs
 
 ODD = """name = "odd"
@@ -50,24 +52,6 @@ program = ["sh", "-c", "echo $$ >> starts; exec sleep 600", "{{devices}}"]
 [vary]
 topology = ["{topology}"]
 """
-KILLED_AT_START = """
-import os, signal, sys
-from scalewise.cli import main
-from scalewise.launch import processes
-original, left = processes.start, {starts}
-def start(*args):
-    global left
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-    child, left = original(*args), left - 1
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return child
-processes.start = start
-sys.argv = ["scalewise", "run", "study.toml"]
-main()
-"""
-"""A lab that is killed before its first process starts, or right after so many have."""
 
 
 def attempts(home: Path) -> list[int]:
@@ -140,7 +124,7 @@ def test_of_many_calls_at_once_without_locks_one_starts_each_run(tmp_path):
     said = [lab.communicate(timeout=120)[1] for lab in labs]
     assert {lab.returncode for lab in labs} <= {0, 1}, said
     assert not any("Traceback" in text for text in said)
-    subprocess.run([COMMAND, "run", "study.toml"], cwd=tmp_path, env=env, check=True, **quiet)
+    assert run_command("run", "study.toml", cwd=tmp_path, env=env).returncode == 0
     homes = [path.parent for path in (tmp_path / "runs" / "odd").glob("*/outcome.json")]
     assert [attempts(home) for home in homes] == [[1]] * 3
 
@@ -171,6 +155,29 @@ def test_a_start_is_left_to_whoever_is_at_it(owner, age, refused, tmp_path):
         assert finished(home) and not os.path.lexists(path)
 
 
+@pytest.mark.parametrize("released", [False, True])
+def test_of_runs_that_share_a_job_only_the_one_started_elsewhere_is_left_out(
+    released, tmp_path, monkeypatch
+):
+    env = fake_slurm(tmp_path, dict(os.environ))
+    monkeypatch.setenv("PATH", env["PATH"])
+    monkeypatch.setattr(runner, "START_SECONDS", 30.0 if released else 0.2)
+    question = a_study(topologies=["1x1", "1x2"], launcher={"name": "slurm", "jobs": "one"})
+    folder = tmp_path / "runs"
+    busy, free = (folder / run.id for run in question.runs())
+    busy.mkdir(parents=True)
+    link = busy / locks.START_LINK
+    link.symlink_to(json.dumps({"machine": "elsewhere", "host": "login2"}))
+    if released:
+        threading.Timer(1.0, link.unlink).start()
+        study.run(question, folder, RecordingWatcher())
+    else:
+        with pytest.raises(RunFailed, match=r"1x1, .*another scalewise on login2 is starting"):
+            study.run(question, folder, RecordingWatcher())
+    assert finished(free) and finished(busy) == released
+    wait_for_jobs(folder)
+
+
 def test_of_many_that_find_a_lock_left_behind_one_takes_it(tmp_path):
     """Each process takes the lock for a moment; no two have it at once."""
     dead = {"machine": processes.machine_id(), "pid": 2**22 + 1, "created": 0.0}
@@ -180,7 +187,7 @@ def test_of_many_that_find_a_lock_left_behind_one_takes_it(tmp_path):
         "for number in range(40):\n"
         "    home = Path(sys.argv[1], str(number))\n"
         "    try:\n"
-        "        with locks.start_locks([home]):\n"
+        "        with locks.start_lock(home):\n"
         "            (home / 'taken').mkdir(); time.sleep(0.002); (home / 'taken').rmdir()\n"
         "    except LaunchError: pass\n"
     )
@@ -207,11 +214,26 @@ def test_a_process_that_is_hidden_from_us_lives_while_its_id_is_in_use(monkeypat
 
 
 def killed_lab(tmp_path: Path, text: str, body: str = "pass", *, starts: int) -> Path:
-    """Run a study whose lab is killed at the start of a process; return its folder."""
+    """Run a study whose lab is killed right after so many processes have started.
+
+    With 0 it is killed before the first. Return the study's folder.
+    """
     (tmp_path / "study.toml").write_text(text)
-    code = KILLED_AT_START.format(starts=starts)
     env = install_framework(tmp_path / "stranger", body)
-    lab = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True)
+    original, left = processes.start, starts
+
+    def start(*args):
+        nonlocal left
+        child = original(*args) if left else None
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return child
+
+    def killed_at_start():
+        processes.start = start
+
+    lab = run_command("run", "study.toml", cwd=tmp_path, env=env, before=killed_at_start)
     assert lab.returncode == -signal.SIGKILL, lab.stderr
     return tmp_path / "runs" / "odd"
 
@@ -219,9 +241,7 @@ def killed_lab(tmp_path: Path, text: str, body: str = "pass", *, starts: int) ->
 def run_again(tmp_path: Path) -> None:
     """Run the study once more, well."""
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "stranger")}
-    done = subprocess.run(
-        [COMMAND, "run", "study.toml"], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
+    done = run_command("run", "study.toml", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -251,15 +271,24 @@ def test_a_run_whose_lab_was_killed_as_it_started_can_be_cancelled(tmp_path):
     assert (status.phase, status.cause) == ("failed", "ended by the user")
 
 
-def test_a_joined_run_goes_on_when_the_first_of_its_processes_has_ended(tmp_path):
-    text = SLEEPING.replace("exec sleep 600", "exec sleep $((2 + 4 * {{node_rank}}))")
-    folder = killed_lab(tmp_path, text.format(topology="2x1"), starts=2)
-    began = time.monotonic()
-    done = subprocess.run(
-        [COMMAND, "run", "study.toml"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert time.monotonic() - began > 3 and "not all of its processes" not in done.stderr
-    assert len((tmp_path / "starts").read_text().split()) == 2
+def test_a_joined_run_goes_on_when_the_first_of_its_processes_has_ended(tmp_path, monkeypatch):
+    folder = killed_lab(tmp_path, SLEEPING.format(topology="2x1"), starts=2)
+    seen = []
+
+    class Ending(RecordingWatcher):
+        """Ends one process after the other, while the run is followed."""
+
+        def progressed(self, run, status):
+            left = sorted(living(folder), key=psutil.Process.create_time)
+            seen.append(len(left))
+            for process in left[:1]:
+                process.kill()
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunFailed):  # Its processes wrote nothing.
+        study.run(study.load(Path("study.toml")), folder, Ending())
+    assert {1, 2} <= set(seen)
+    assert json.loads(job_text(folder))["attempt"] == 1
     assert not living(folder)
 
 
@@ -318,7 +347,7 @@ def test_a_run_is_found_by_another_name_of_its_folder(spelling, sleeping, tmp_pa
 def test_a_run_that_is_being_started_is_not_cancelled_in_vain(sleeping, monkeypatch):
     monkeypatch.setattr(sys.modules["scalewise.study.status"], "START_SECONDS", 0.2)
     (home,) = (path.parent for path in sleeping.glob("*/job.json"))
-    with locks.start_locks([home]), pytest.raises(LaunchError, match="is starting the run"):
+    with locks.start_lock(home), pytest.raises(LaunchError, match="is starting the run"):
         study.cancel(sleeping)
     assert living(sleeping)
     assert len(study.cancel(sleeping)) == 1 and not living(sleeping)
@@ -438,7 +467,7 @@ def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewher
     class Ending(RecordingWatcher):
         """Has the run end on its machine while it is followed from here."""
 
-        def progressed(self, run, share):
+        def progressed(self, run, status):
             now = time.time()
             end = {"ended": now, "launched": now - 1, "simulated": False}
             RankFile(home, 0, 1).line(end)

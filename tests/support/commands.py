@@ -1,13 +1,20 @@
 """Run ``scalewise`` and small programs in processes of their own, as a user would."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 
 from builders import run_values
+from scalewise import api, plugins  # noqa: F401 - what most commands import as they begin
+from scalewise.cli import main
 
 COMMAND = Path(sys.executable).parent / "scalewise"
 
@@ -23,10 +30,47 @@ def study_toml(topologies=("1x1", "1x2", "1x4"), name="a study", **changes):
     )
 
 
-def run_command(*words, cwd, **more):
-    return subprocess.run(
-        [COMMAND, *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False, **more
-    )
+def run_command(
+    *words: object,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    before: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``scalewise`` in a fork of this process, where ``before`` is called first.
+
+    A fork need not import it, which takes a second; ``COMMAND`` is the installed program.
+    """
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        texts = [str(word) for word in words]
+        args = (texts, cwd, dict(env or os.environ), (out, err), before)
+        process = context.Process(target=_main, args=args)
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            process.start()  # Newer Pythons warn of threads, of which the test process has one.
+        try:
+            process.join()
+        finally:  # A test that takes too long is interrupted here.
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(texts, process.exitcode, out.read(), err.read())
+
+
+def _main(words, cwd, env, files, before):
+    """Be the command, in its folder, with its environment, output files and arguments."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    plugins.available.cache_clear()
+    sys.argv = ["scalewise", *words]
+    sys.modules["__main__"] = ModuleType("__main__")  # It names the program in the help.
+    sys.stdout, sys.stderr = files
+    for number, file in enumerate(files, 1):
+        os.dup2(file.fileno(), number)
+    if before:
+        before()
+    main()
 
 
 def modules_after(code: str) -> set[str]:

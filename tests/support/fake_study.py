@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builders import a_study
+from guard_cases import FAULTY, healthy
 from scalewise.analysis.measure import scaling_curves
 from scalewise.analysis.simulate import Link, Network
 from scalewise.frameworks.__main__ import do_train
@@ -101,3 +102,26 @@ def retold(run: RunSpec, folder: Path, **told: Any) -> RunRecord:
         path.write_text("".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines))
     assert not close(home, attempt=1, world=world, ended=time.time())
     return read_run(home, run)
+
+
+def a_watched_folder(folder: Path, fault: str | None = None, name: str = "a study") -> Path:
+    """Play a study of a program, of which facts were noted; on two devices it has a fault."""
+    study = replace(a_study(steps=40, batch=16, topologies=["1x1", "1x2"]), name=name)
+    write_json(folder / "study.json", {"schema": 1, **study.to_dict()})
+    with redirect_stdout(io.StringIO()):
+        list(play_all(study, folder))
+    for run in study.runs():
+        world = run.topology.world
+        made: dict[str, Any] = FAULTY[fault] if fault and world == 2 else {}
+        for rank in range(world):
+            path = rank_file(folder / run.id, rank)
+            *lines, end = path.read_text().splitlines()
+            own = healthy(rank) | {"epoch_samples": 10_000 // world}
+            facts = own | made.get("facts", {}) | made.get("by_rank", ({}, {}))[rank]
+            lines.append(json.dumps({"attempt": 1, "facts": facts}))
+            if rank and "steps" in made:
+                outline = next(json.loads(line)["outline"] for line in lines if "outline" in line)
+                fewer = {**outline, "steps": 30}
+                lines.append(json.dumps({"attempt": 1, "outline": fewer}))
+            path.write_text("\n".join([*lines, end, ""]))
+    return folder

@@ -45,6 +45,8 @@ SAME = {"samples": ["a", "b", "c"]}
 FAULTY = {
     "same samples": {"facts": SAME},
     "no exchange": {"facts": SAME | {"exchanged": False}},
+    "repeated samples": {"facts": {"epoch_samples": 10_000}},
+    "lost samples": {"facts": {"epoch_samples": 2_500}},
     "drift": {"by_rank": ({}, {"weights": weights(1.5, 2.0)})},
     "step counts": {"steps": (40, 30)},
     "set_epoch": {"facts": {"passes": {"count": 3, "epochs": 1}}},
@@ -64,6 +66,8 @@ FAULTY = {
 SAID = {
     "same samples": "2 of 2 ranks read the same samples: their first 3 training batches are equal",
     "no exchange": "every process trains alone; all 2 ranks train on the same samples",
+    "repeated samples": "An epoch covers 20,000 samples, and on 1 device 10,000: every rank",
+    "lost samples": "An epoch covers 5,000 samples, and on 1 device 10,000",
     "drift": "after step 32 the weights of rank 1 differ from those of rank 0 by 5 %",
     "step counts": "rank 1 took 30, rank 0 took 40",
     "set_epoch": "All 3 passes over the data had the same order",

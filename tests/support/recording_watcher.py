@@ -6,7 +6,7 @@ class RecordingWatcher:
 
     def __init__(self):
         self.opening, self.runs, self.causes, self.problems = None, [], [], []
-        self.notes = []
+        self.notes, self.states = [], []
 
     def begin(self, todo, finished, request):
         self.opening = (todo, finished)
@@ -14,8 +14,10 @@ class RecordingWatcher:
     def started(self, number, run):
         self.runs.append(run)
 
-    def progressed(self, run, share):
-        assert 0.0 <= share <= 1.0
+    def progressed(self, run, status):
+        assert status.run == run and status.is_active
+        assert 0.0 <= (status.progress.share or 0.0) <= 1.0
+        self.states.append(status)
 
     def ended(self, run, cause, seconds):
         self.causes.append(cause)

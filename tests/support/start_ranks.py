@@ -1,13 +1,27 @@
-"""Start the ranks of a script as torchrun would, without the seconds that torchrun takes."""
+"""Start the ranks of a script as torchrun would, without the seconds that PyTorch takes to import.
 
+Ranks are forks of a process that has imported it; what torchrun itself does takes as long again.
+"""
+
+import atexit
+import multiprocessing
 import os
+import runpy
 import socket
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import NamedTemporaryFile
+from unittest.mock import patch
+
+IMPORTED = ["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "torch._dynamo"]
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Read as PyTorch is imported. More threads would be lost in a fork."""
 
 
 def start(world: int, *words: str | Path, cwd: Path | None = None, **env: str) -> tuple[int, str]:
@@ -16,17 +30,24 @@ def start(world: int, *words: str | Path, cwd: Path | None = None, **env: str) -
     When a rank fails, the others are ended.
     """
     with ExitStack() as stack:
-        errors = [stack.enter_context(TemporaryFile("w+")) for _ in range(world)]
-        surroundings = [{**os.environ, **env, **place} for place in _places(world)]
-        argv = [sys.executable, *map(str, words)]
-        ranks = [
-            stack.enter_context(subprocess.Popen(argv, cwd=cwd, env=each, stderr=error))
-            for each, error in zip(surroundings, errors)
+        files = [
+            [stack.enter_context(NamedTemporaryFile("w+")) for _ in ("stdout", "stderr")]
+            for _ in range(world)
         ]
-        stack.callback(lambda: [rank.kill() for rank in ranks])
+        texts = [str(word) for word in words]
+        ranks = []
+        for place, own in zip(_places(world), files):
+            names = [file.name for file in own]
+            args = (texts, cwd, {**os.environ, **env, **place}, names)
+            ranks.append(_template().Process(target=_run, args=args))
+        for rank in ranks:
+            rank.start()
+            stack.callback(rank.join)
+            stack.callback(rank.kill)
         code, failed = _outcome(ranks)
-        errors[failed].seek(0)
-        return code, errors[failed].read()
+        for out, _ in files:
+            print(out.read(), end="")
+        return code, files[failed][1].read()
 
 
 def free_port() -> str:
@@ -36,19 +57,54 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
+@cache
+def _template() -> ForkServerContext:
+    """Return what forks the process that has imported PyTorch, which it starts."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    with patch.dict(os.environ, ONE_THREAD):
+        ensure_running()
+    return context
+
+
+def _run(words: list[str], cwd: Path | None, env: dict[str, str], names: list[str]) -> None:
+    """Be the Python that is started with these words, as far as scripts can tell."""
+    for number, name in enumerate(names, 1):
+        os.dup2(os.open(name, os.O_WRONLY), number)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
+    os.chdir(cwd or Path.cwd())
+    os.environ.clear()
+    os.environ.update(env)
+    multiprocessing.set_start_method(None, force=True)  # What it starts begins as usual.
+    first, *rest = words
+    try:
+        if first == "-c":
+            sys.argv = ["-c", *rest[1:]]
+            exec(rest[0], {"__name__": "__main__"})
+        elif first == "-m":
+            sys.argv = rest
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, str(Path(first).absolute().parent))
+            runpy.run_path(first, run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # Python runs none where a fork ends.
+
+
 def _places(world: int) -> list[dict[str, str]]:
     """Return what tells each rank who it is and where all meet."""
-    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), **ONE_THREAD}
     sizes = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
     return [
         {**meeting, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)
     ]
 
 
-def _outcome(ranks: list[subprocess.Popen]) -> tuple[int, int]:
+def _outcome(ranks: list[BaseProcess]) -> tuple[int, int]:
     """Wait for all to end well, or for the first that fails; return its code and which it is."""
     while True:
-        codes = [rank.poll() for rank in ranks]
+        codes = [rank.exitcode for rank in ranks]
         for which, code in enumerate(codes):
             if code:
                 return code, which

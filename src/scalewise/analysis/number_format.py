@@ -35,6 +35,11 @@ def format_estimate(estimate: Estimate, to_text: Callable[[float], str] = format
     return f"{to_text(estimate.value)} [{to_text(estimate.low)}, {to_text(estimate.high)}]"
 
 
+def format_rounded_estimate(estimate: Estimate) -> str:
+    """Return a value with three digits, followed by its interval if that is known."""
+    return format_estimate(estimate, format_rounded)
+
+
 def format_percent(share: float, digits: int = 1) -> str:
     """Return a share (1 is 100 %) in percent."""
     return f"{100 * share:.{digits}f} %"
@@ -69,6 +74,16 @@ def format_count(count: int, noun: str = "device") -> str:
     ('1 device', '1,024 devices', '2 runs')
     """
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def list_counts(counts: Sequence[int], most: int = 16) -> str:
+    """Return the counts separated by commas; of more than ``most`` the first three and the last.
+
+    >>> list_counts([1, 2, 4]), list_counts(range(1, 2001))
+    ('1, 2, 4', '1, 2, 3, …, 2,000')
+    """
+    texts = [f"{count:,}" for count in counts]
+    return ", ".join(texts if len(texts) <= most else [*texts[:3], "…", texts[-1]])
 
 
 def format_seconds(seconds: float) -> str:

@@ -8,9 +8,9 @@ import typer
 from scalewise.cli import study_commands  # noqa: F401 - imported first: its verbs come first in the help
 
 # isort: split
-from scalewise.cli import analysis_commands, data_commands, tool_commands  # noqa: F401 - registers their verbs
-from scalewise.cli.app import app
-from scalewise.cli.output import say
+from scalewise.cli import analysis_commands, data_commands, import_command, tool_commands  # noqa: F401 - registers their verbs
+from scalewise.cli.app import app, app_for
+from scalewise.cli.output import say, say_problem
 from scalewise.errors import RunFailed, ScalewiseError, command_line
 
 __all__ = ["app", "main"]
@@ -41,7 +41,7 @@ def main() -> None:
     """Run a command; exit with 1 after an error, 2 after wrong usage, 3 after a run that failed."""
     debug = _remove_debug_flag()
     try:
-        app()
+        app_for(sys.argv[1:])()
     except SystemExit as system_exit:
         # Without "--", options of the user's program are parsed as options of scalewise.
         runs_program = sys.argv[1:2] == ["run"] and any(arg.startswith("--on") for arg in sys.argv)
@@ -56,11 +56,14 @@ def main() -> None:
         if debug:
             raise
         if isinstance(problem, RunFailed) and problem.details:
-            say(problem.details, err=True)
-        say(f"error: {problem}", err=True)
-        if problem.hint:
-            say(f" hint: {problem.hint}", err=True)
-        sys.exit(3 if isinstance(problem, RunFailed) else 1)
+            say(problem.details, err=True, wraps=False)
+        say_problem(problem)
+        sys.exit(problem.exit_code)
+    except OSError as problem:  # A name that the file system refuses, a full disk, …
+        if debug or not problem.filename:
+            raise
+        say(f"error: {str(problem.filename)[:80]!r}: {problem.strerror}", err=True)
+        sys.exit(1)
 
 
 def _remove_debug_flag() -> bool:

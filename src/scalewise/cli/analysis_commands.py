@@ -1,8 +1,8 @@
-"""Verbs that analyze results: measure, explain, predict, advise, report."""
+"""Verbs that analyze results: measure, explain, compare, predict, advise, report."""
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,12 +10,16 @@ from scalewise.cli import predict_modes
 from scalewise.cli.app import verb
 from scalewise.cli.options import (
     PRICE_HELP,
+    AllColumns,
     CsvDevicesPerNode,
+    Despite,
     DevicesPerNode,
+    FullRunText,
     Json,
     OptionalSource,
     Price,
     Purposes,
+    Results,
     Scaling,
     Source,
     Sources,
@@ -25,16 +29,49 @@ from scalewise.cli.options import (
     option,
     output_file,
 )
-from scalewise.cli.output import print_sections
+from scalewise.cli.output import count_progress, print_sections
 from scalewise.errors import SpecError
+
+if TYPE_CHECKING:
+    from scalewise.spec import FullRun
 
 PANEL = "Analyze the results"
 SIMULATION_PANEL = "Simulation (with --simulate)"
 simulation_option = partial(option, panel=SIMULATION_PANEL)
 cost_option = partial(option, panel="Cost and energy")
-target_option = partial(option, panel="Training target")
-queue_option = partial(option, panel="Queue and interruptions")
-question_option = partial(option, panel="More questions")
+target_option = partial(option, panel="Training target, queue and interruptions")
+
+
+@verb(PANEL)
+def summary(
+    sources: Sources,
+    full_run: FullRunText = None,
+    scaling: Scaling = None,
+    devices_per_node: CsvDevicesPerNode = None,
+    as_json: Json = False,
+) -> None:
+    """Answer on one screen: worth it, how many devices, why, how sure.
+
+    Examples:
+      scalewise summary runs/demo
+      scalewise summary runs/train --full-run "90 epochs"
+      scalewise summary table.csv
+    """
+    from scalewise import results
+    from scalewise.analysis.summary import summarize
+    from scalewise.report import summary_sections
+
+    loaded = results.all_explained(
+        sources,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
+        full_run=_parse_full_run(full_run),
+    )
+    summaries = [summarize(curve, why, source=str(path)) for path, curve, why in loaded]
+    if as_json:
+        typer.echo(summary_sections.as_json(summaries))
+    else:
+        print_sections(summary_sections.sections(summaries))
 
 
 @verb(PANEL)
@@ -42,6 +79,8 @@ def measure(
     sources: Sources,
     scaling: Scaling = None,
     devices_per_node: CsvDevicesPerNode = None,
+    full_run: FullRunText = None,
+    all_columns: AllColumns = False,
     as_json: Json = False,
 ) -> None:
     """Show throughput, time, speedup, efficiency, memory and quality.
@@ -56,15 +95,26 @@ def measure(
     from scalewise.report import formats
     from scalewise.report.curve_table import sections
 
-    curves = results.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
+    curves = results.curves(
+        sources,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
+        full_run=_parse_full_run(full_run),
+    )
     if as_json:
         typer.echo(formats.as_json(curves))
     else:
-        print_sections(sections(curves))
+        print_sections(sections(curves), all_columns=all_columns)
 
 
 @verb(PANEL)
-def explain(folder: StudyFolder, price: Price = None, as_json: Json = False) -> None:
+def explain(
+    folder: StudyFolder,
+    price: Price = None,
+    full_run: FullRunText = None,
+    all_columns: AllColumns = False,
+    as_json: Json = False,
+) -> None:
     """Show where time, efficiency and money went, and what to try.
 
     Examples:
@@ -74,22 +124,61 @@ def explain(folder: StudyFolder, price: Price = None, as_json: Json = False) -> 
     from scalewise import results
     from scalewise.report import explanation_sections, receipt_table
 
-    explanations = results.explanations(folder, price=price)
+    length = _parse_full_run(full_run)
+    explanations = results.explanations(folder, price=price, full_run=length)
     receipt = results.receipt(folder, explanations, price=price)
     if as_json:
         typer.echo(explanation_sections.as_json(explanations, receipt))
     else:
         sections = explanation_sections.sections(explanations)
-        print_sections([*sections, receipt_table.section(explanations, receipt)])
+        print_sections(
+            [*sections, receipt_table.section(explanations, receipt)], all_columns=all_columns
+        )
+
+
+@verb(PANEL)
+def compare(  # noqa: PLR0913 - one parameter per option
+    sources: Results,
+    fail_if: Annotated[
+        list[str] | None,
+        option("CONDITION", "Exit with 4 if it is shown: 'throughput at 4 drops 3%'; repeatable."),
+    ] = None,
+    difference: Annotated[
+        str, option("SHARE", "The difference that should be found, to say how many repeats.")
+    ] = "3%",
+    at: Annotated[str | None, option("DEVICES", "Compare only on these: 4,8.")] = None,
+    where: Where = None,
+    all_columns: AllColumns = False,
+    despite: Despite = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two results: what differs by more than noise, and why.
+
+    Examples:
+      scalewise compare runs/before runs/after
+      scalewise compare runs/before runs/after --fail-if "throughput at 4 drops 3%"
+      scalewise compare runs/monday runs/tuesday runs/wednesday
+    """
+    from scalewise.cli import compare_command
+
+    compare_command.compare(
+        sources, fail_if=fail_if or [], difference=difference, at=at,
+        where=_parse_where(where or []), despite=despite or [], all_columns=all_columns,
+        as_json=as_json,
+    )  # fmt: skip
 
 
 @verb(PANEL)
 def predict(  # noqa: PLR0913 - one parameter per option
     source: OptionalSource = None,
-    at: Annotated[str | None, option("DEVICES", "Numbers of devices to predict: 16,32,64.")] = None,
+    at: Annotated[
+        str | None,
+        option("DEVICES", "Numbers of devices: 16,32,64. Measured ones check the prediction."),
+    ] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: DevicesPerNode = None,
+    full_run: FullRunText = None,
     like: Annotated[
         str | None, option("WORDS", "Show published curves that match, as in 'resnet50 v100'.")
     ] = None,
@@ -97,29 +186,31 @@ def predict(  # noqa: PLR0913 - one parameter per option
         bool,
         flag(
             "--simulate",
-            "Simulate from the smallest run and the speed of the links; needs only one run.",
+            "Simulate from the smallest run and the links; one run is enough.",
             SIMULATION_PANEL,
         ),
     ] = False,
     collectives: Annotated[
         list[Path] | None,
-        simulation_option("FILE", "A sweep that `doctor --collectives` wrote; may be repeated."),
+        simulation_option("FILE", "Written by `doctor --collectives`; may be repeated."),
     ] = None,
     link_inside: Annotated[
         str | None, simulation_option("LINK", "The link inside a node, such as 200GB/s,5us.")
     ] = None,
     link_between: Annotated[
         str | None,
-        simulation_option("LINK", "The network link of a whole node, such as 200Gbit/s,20us."),
+        simulation_option("LINK", "The network link of a node, such as 200Gbit/s,20us."),
     ] = None,
     algorithm: Annotated[
         str | None,
-        simulation_option("NAME", "All-reduce algorithm: ring, tree, hierarchical or quickest."),
+        simulation_option("NAME", "All-reduce: ring, tree, hierarchical or quickest."),
     ] = None,
     gradients: Annotated[
         str | None, simulation_option("SIZE", "Bytes of gradients, if not recorded.")
     ] = None,
-    output: Annotated[Path | None, output_file("Also plot to this png or svg file.")] = None,
+    output: Annotated[Path | None, output_file("Also plot to this png, svg or pdf file.")] = None,
+    all_columns: AllColumns = False,
+    despite: Despite = None,
     as_json: Json = False,
 ) -> None:
     """Predict performance on more devices, with intervals.
@@ -143,10 +234,10 @@ def predict(  # noqa: PLR0913 - one parameter per option
         )
     if source is None and like is not None:
         options = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
-                   "--simulate": simulate, "-o": output}  # fmt: skip
+                   "--full-run": full_run, "--simulate": simulate, "-o": output}  # fmt: skip
         reason = "not used with published curves alone"
         predict_modes.refuse_set_options(reason, options, "name a folder or a CSV")
-        predict_modes.show_published(like, at, as_json=as_json)
+        predict_modes.show_published(like, at, all_columns=all_columns, as_json=as_json)
         return
     if source is None:
         hint = "scalewise predict runs/demo --at 4,8; or --like resnet50 for published curves alone"
@@ -155,19 +246,21 @@ def predict(  # noqa: PLR0913 - one parameter per option
         problem = "predict needs --at, the numbers of devices to predict"
         raise SpecError(problem, hint="for example --at 16,32")
     if simulate:
-        options = {"--scaling": scaling, "--like": like, "-o": output}
+        options = {"--scaling": scaling, "--like": like, "--full-run": full_run, "-o": output}
         predict_modes.refuse_set_options("not used by a simulation", options, "leave it out")
         predict_modes.simulate(
             source, at, curve_filter, devices_per_node=devices_per_node,
             collectives=collectives or [], link_inside=link_inside, link_between=link_between,
-            algorithm=algorithm, gradients=gradients, as_json=as_json,
+            algorithm=algorithm, gradients=gradients, despite=despite or [],
+            all_columns=all_columns, as_json=as_json,
         )  # fmt: skip
         return
     if output:
         _refuse_overwriting(output, [source])
     predict_modes.predict_from_curve(
-        source, at, curve_filter, scaling=scaling, devices_per_node=devices_per_node, like=like,
-        output=output, as_json=as_json,
+        source, at, curve_filter, scaling=scaling, devices_per_node=devices_per_node,
+        full_run=_parse_full_run(full_run), like=like, output=output,
+        despite=despite or [], all_columns=all_columns, as_json=as_json,
     )  # fmt: skip
 
 
@@ -175,19 +268,19 @@ def predict(  # noqa: PLR0913 - one parameter per option
 def advise(  # noqa: PLR0913 - one parameter per option
     source: Source,
     purposes: Purposes,
-    at: Annotated[
-        str | None,
-        option(
-            "DEVICES", "Also consider doublings up to these devices [default: two more doublings]."
-        ),
+    up_to: Annotated[
+        int | None,
+        option("N", "Also predict more devices than were measured, up to N.", minimum=1),
     ] = None,
+    at: Annotated[str | None, typer.Option(hidden=True)] = None,  # The former name of --up-to.
+    full_run: FullRunText = None,
     price: Annotated[str | None, cost_option("PRICE", PRICE_HELP)] = None,
     watts: Annotated[
         float | None, cost_option("W", "Power of one device, where no energy was measured.")
     ] = None,
     device: Annotated[
         str | None,
-        cost_option("NAME", "Instead of --watts: this device's maximum power, from the catalog."),
+        cost_option("NAME", "Instead of --watts: its maximum power, from the catalog."),
     ] = None,
     whole_nodes: Annotated[
         bool, flag("--whole-nodes", "Charge partly used nodes in full.", "Cost and energy")
@@ -196,79 +289,82 @@ def advise(  # noqa: PLR0913 - one parameter per option
         str | None,
         target_option(
             "TARGET",
-            "When training is done: 'epochs=90 at 256' or 'samples=115e6 at 256' "
-            "(that work at global batch 256), loss=2.1 or accuracy=0.75 (as reached by the runs).",
+            "Judge by the time until 'epochs=90 at 256' (a global batch), loss=2.1 or "
+            "accuracy=0.75.",
         ),
     ] = None,
     critical_batch: Annotated[
         str | None,
         target_option(
             "BATCH",
-            "The global batch at which training needs twice the samples of a small batch: 8192, "
-            "noise (recorded gradient noise) or like:resnet (published).",
+            "Global batch that needs twice the samples of a small one: 8192, noise or like:resnet.",
         ),
     ] = None,
     batch: Annotated[
         float | None,
-        target_option("N", "For a CSV: batch per device (weak scaling) or global batch (strong)."),
+        target_option("N", "Of a CSV: per device (weak) or global (strong)."),
     ] = None,
     wait: Annotated[
-        str | None, queue_option("TIME", "Time in the queue: 10min, or 8=10min,32=6h by devices.")
+        str | None, target_option("TIME", "Time in the queue: 10min, or 8=10min,32=6h.")
     ] = None,
     interrupted_every: Annotated[
         str | None,
-        queue_option(
-            "TIME", "Mean time between interruptions of a device: 12h, or '12h per node'."
-        ),
+        target_option("TIME", "Of a device, on average: 12h, or '12h per node'."),
     ] = None,
-    save: Annotated[
-        str | None, queue_option("TIME", "Time to save a checkpoint, 30s [default: as recorded].")
-    ] = None,
-    restart: Annotated[
-        str | None, queue_option("TIME", "Time to restart, 3min [default: as recorded].")
-    ] = None,
-    worth: Annotated[
-        int | None, question_option("N", "What would make N devices worthwhile?")
-    ] = None,
+    save: Annotated[str | None, target_option("TIME", "Time to save a checkpoint: 30s.")] = None,
+    restart: Annotated[str | None, target_option("TIME", "Time to restart: 3min.")] = None,
+    worth: Annotated[int | None, option("N", "What would make N devices worthwhile?")] = None,
     runs: Annotated[
-        int | None, question_option("N", "How should N equal runs be placed on the devices?")
+        int | None, option("N", "How should N equal runs be placed on the devices?")
     ] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: DevicesPerNode = None,
+    all_columns: AllColumns = False,
+    despite: Despite = None,
     as_json: Json = False,
 ) -> None:
     """Advise how many devices to use for a purpose, and say why.
 
     Examples:
       scalewise advise runs/demo --for deadline=2h
-      scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
-      scalewise advise published.csv --for energy=40kWh --device h100
-      scalewise advise runs/demo --for time --target epochs=90 --critical-batch 8192
+      scalewise advise published.csv --for efficiency=0.9 --up-to 64
+      scalewise advise runs/demo --for deadline=2h --full-run "90 epochs"
     """
     from scalewise import results
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose_devices
     from scalewise.report import advice_sections
-    from scalewise.report.text.measurement import correctness_alerts
+    from scalewise.report.text.doubts import refuse_blocking
 
     purpose = Purpose.parse(purposes)
     curve, records = results.curve_and_records(
-        source, where=_parse_where(where or []), scaling=scaling, devices_per_node=devices_per_node
-    )
+        source, where=_parse_where(where or []), scaling=scaling,
+        devices_per_node=devices_per_node,
+        # A target says how long the training is, also where the study has a full run.
+        full_run=_parse_full_run(full_run) or ("as measured" if target else None),
+    )  # fmt: skip
+    refuse_blocking("advise", curve.doubts, despite or [])
     conditions = Conditions(
         target=target, critical_batch=critical_batch, batch=batch, wait=wait, save=save,
         interrupted_every=interrupted_every, restart=restart, records=records,
     )  # fmt: skip
     counts = predict_modes.parse_counts(at, curve) if at is not None else ()
     advice = choose_devices(
-        curve, purpose, counts, price=price, watts=watts, device=device, whole_nodes=whole_nodes,
-        conditions=conditions, worth=worth, runs=runs,
+        curve, purpose, counts, up_to=up_to, price=price, watts=watts, device=device,
+        whole_nodes=whole_nodes, conditions=conditions, worth=worth, runs=runs,
     )  # fmt: skip
+    refuse_blocking("advise", advice.prediction.doubts, despite or [])
     if as_json:
         typer.echo(advice_sections.as_json(advice))
     else:
-        print_sections(advice_sections.sections(advice), alerts=correctness_alerts(curve))
+        print_sections(advice_sections.sections(advice), all_columns=all_columns)
+
+
+def _parse_full_run(text: str | None) -> "FullRun | None":
+    from scalewise.spec import FullRun
+
+    return None if text is None else FullRun.parse(text)
 
 
 def _parse_where(pairs: list[str]) -> dict[str, str]:
@@ -280,29 +376,101 @@ def _parse_where(pairs: list[str]) -> dict[str, str]:
 
 
 @verb(PANEL)
-def report(
+def report(  # noqa: PLR0913 - one parameter per option
     sources: Sources,
     output: Annotated[
-        Path, output_file("The file to write: .html, .md, .txt, .csv, .tex, .json, .png or .svg.")
-    ] = Path("report.html"),
-    plot: Annotated[str | None, option("NAME", "For png and svg: draw only this plot.")] = None,
+        Path | None,
+        output_file(
+            "The file to write: .html, .md, .txt, .csv, .tex, .json, .png, .svg or .pdf "
+            "[default: report.html]."
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None, option("NAME", "For png, svg and pdf: draw only this plot.")
+    ] = None,
+    columns: Annotated[
+        int | None, option("1|2", "For --plot: columns of a paper it is wide.", minimum=1)
+    ] = None,
+    files: Annotated[
+        Path | None, option("DIR", "Write every figure and table to files for papers.")
+    ] = None,
+    slides: Annotated[bool, flag("--slides", "Write a short deck: .html or .pdf.")] = False,
+    evidence: Annotated[
+        bool, flag("--evidence", "Write evidence for an allocation proposal: .pdf or .tex.")
+    ] = False,
+    request: Annotated[
+        int | None, option("DEVICES", "For --evidence: the scale to justify.", minimum=1)
+    ] = None,
+    as_format: Annotated[
+        str | None,
+        option(
+            "FORMAT",
+            "For other tools: openmetrics, extrap or mllog (files), tensorboard, mlflow or wandb"
+            " (folders).",
+            "--as",
+        ),
+    ] = None,
+    price: Price = None,
     scaling: Scaling = None,
     devices_per_node: CsvDevicesPerNode = None,
+    full_run: FullRunText = None,
 ) -> None:
-    """Write a report: a self-contained page, a table, or plots.
+    """Write a page, slides, tables, plots, or data for other tools.
 
     Examples:
       scalewise report runs/demo -o demo.html
       scalewise report runs/a runs/b -o both.png --plot efficiency
+      scalewise report runs/demo --price 2.50 --files paper
+      scalewise report runs/demo --slides -o talk.html
+      scalewise report runs/strong runs/weak --evidence -o evidence.pdf
+      scalewise report runs/demo --as tensorboard -o logs
     """
     from scalewise import results
-    from scalewise.report.write_report import write
+    from scalewise.analysis.cost.rates import price_of
+    from scalewise.report import presentation
+    from scalewise.report.interchange import choose_format, write_interchange
+    from scalewise.report.write_report import write_report
 
-    _refuse_overwriting(output, sources)
-    curves = results.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
-    folders = [source for source in sources if source.is_dir() and output.suffix == ".html"]
-    explanations = [item for folder in folders for item in results.explanations(folder)]
-    typer.echo(write(curves, output, plot=plot, explained=explanations))
+    kind = presentation.document_kind(
+        slides=slides, evidence=evidence, request=request, plot=plot, as_format=as_format
+    )
+    path = output or Path(presentation.DEFAULT_FILES.get(kind, "report.html"))
+    results.refuse_same_source(sources)
+    _refuse_overwriting(path, sources)
+    if files is not None:
+        _refuse_overwriting(files, sources)
+        if kind or as_format or plot:
+            problem = "--files goes with neither --slides, --evidence, --as nor --plot"
+            raise SpecError(problem, hint="run the command once for each of them")
+    table_options = {"scaling": scaling, "devices_per_node": devices_per_node}
+    options: dict[str, Any] = {**table_options, "full_run": _parse_full_run(full_run)}
+    rate = None if price is None else price_of(price)
+    if kind:
+        presentation.refuse_suffix(kind, path)
+        explained = results.all_explained(sources, price=rate, **options)
+        written = presentation.write_document(
+            kind, explained, path, request=request, price=rate, table_options=table_options
+        )
+        typer.echo("\n".join(map(str, written)))
+        return
+    if name := choose_format(as_format, path):
+        if plot is not None:
+            raise SpecError(f"{name} has no plots", hint="--plot is for .png, .svg and .pdf files")
+        if rate:
+            raise SpecError(f"{name} has no costs", hint="leave --price out")
+        loaded = results.curves_with_runs(sources, **options)
+        typer.echo(write_interchange(loaded, path, name))
+        return
+    explained = results.all_explained(sources, price=rate, **options)
+    if files is not None:
+        from scalewise.report.paper_files import write_files
+
+        with count_progress("writing figures") as on_progress:
+            folders = write_files(explained, files, rate, on_progress)
+        typer.echo("\n".join(map(str, folders)))
+    if files is None or output:
+        shown: dict[str, Any] = {"plot": plot, "columns": columns, "price": rate}
+        typer.echo(write_report(explained, path, table_options=table_options, **shown))
 
 
 def _refuse_overwriting(output: Path, sources: list[Path]) -> None:

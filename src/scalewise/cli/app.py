@@ -3,16 +3,30 @@
 A section of the help text is called a *panel*, which is Typer's term.
 """
 
+import copy
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+_RANGE = re.compile(r"  \[x>=\d+\]|  \[default: 0; x>=0\]|; x>=\d+(?=\])")
+"""The range of a number as Click writes it, and a default that says nothing."""
+
 
 class HelpCommand(TyperCommand):
     """A command whose help shows one example per line, and its options in panels."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after a verb. Without any, the missing argument is named before Typer
+        imports pydantic to convert values, which takes as long as all of help.
+        """
+        required = [argument for argument in _arguments(self, ctx) if argument.required]
+        if required and not args and not ctx.resilient_parsing:
+            ctx.fail(f"Missing argument '{_usage_name(required[0])}'.")
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line: ``[OPTIONS]``, then the arguments' metavars."""
@@ -40,6 +54,21 @@ class HelpCommand(TyperCommand):
 
 class HelpGroup(TyperGroup):
     """A group whose help lists its commands in panels."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after ``scalewise``. Before a verb, no option is given, and Typer would
+        import pydantic to convert the absent values of those for completion.
+        """
+        if args and not args[0].startswith("-"):
+            self.params = [p for p in self.params if not str(p.name).endswith("_completion")]
+        return super().parse_args(ctx, args)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return ``--help``, whose absent value is False, which needs no conversion."""
+        help_option = super().get_help_option(ctx)
+        if help_option is not None:
+            help_option.default = False
+        return help_option
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by panel, then the options."""
@@ -74,7 +103,8 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
         row = param.get_help_record(ctx) if param.param_type_name == "option" else None
         if row is not None:  # (names, help text); None for a hidden option.
             panel = getattr(param, "rich_help_panel", None)
-            panels.setdefault(panel or "Options", []).append(row)
+            names, text = row
+            panels.setdefault(panel or "Options", []).append((names, _RANGE.sub("", text)))
     for heading, rows in panels.items():
         _write_section(formatter, heading, rows)
 
@@ -91,10 +121,31 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
-def verb(panel: str) -> Callable[..., Any]:
+def verb(panel: str, name: str | None = None) -> Callable[..., Any]:
     """Register the decorated function as a verb, listed under ``panel`` in ``--help``."""
-    return app.command(cls=HelpCommand, rich_help_panel=panel)
+    return app.command(name, cls=HelpCommand, rich_help_panel=panel)
+
+
+def app_for(words: Sequence[str]) -> typer.Typer:
+    """Return the application for a command line. The list of all verbs shows none of their options,
+    and Typer takes a tenth of the time of help to build these: there, verbs have none.
+    """
+    if words and words[0] not in ("-h", "--help"):
+        return app
+    listed = copy.copy(app)
+    listed.registered_commands = [copy.copy(command) for command in app.registered_commands]
+    for command in listed.registered_commands:
+        command.callback = _without_options(command.callback)
+    return listed
+
+
+def _without_options(verb_function: Callable[..., Any] | None) -> Callable[[], None]:
+    def listed() -> None: ...
+
+    listed.__name__ = verb_function.__name__ if verb_function else ""
+    listed.__doc__ = verb_function.__doc__
+    return listed

@@ -45,6 +45,17 @@ def parse_price(price: str | None) -> "Rate | None":
     return None if price is None else price_of(price)
 
 
+def full_run_cost(spec: "StudySpec", folder: Path, rate: "Rate | None") -> list[str]:
+    """Return lines about the cost of the study's full run; empty if it has none."""
+    if spec.full_run is None:
+        return []
+    from scalewise.report.text.spending import full_run_lines
+    from scalewise.results import for_full_run, measured_curves
+
+    curves = [for_full_run(curve, spec) for curve in measured_curves(spec, folder)]
+    return full_run_lines(curves, rate)
+
+
 def stopping_rules(
     spec: "StudySpec",
     folder: Path,

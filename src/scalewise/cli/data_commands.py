@@ -1,9 +1,5 @@
 """Verbs about data sets: data make, data check, data bench."""
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -11,7 +7,7 @@ import typer
 
 from scalewise.cli.app import HelpCommand, HelpGroup, app
 from scalewise.cli.options import Json, flag, option
-from scalewise.cli.output import say
+from scalewise.cli.output import count_progress, say
 from scalewise.errors import SpecError
 
 data = typer.Typer(
@@ -21,11 +17,6 @@ data = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data, name="data", rich_help_panel="Data and tools")
-
-FIRST_LINE_SECONDS = 2.0
-"""Work that is finished earlier prints no progress line."""
-LINE_SECONDS = 10.0
-"""Time between two progress lines."""
 
 
 @data.command(cls=HelpCommand)
@@ -62,7 +53,7 @@ def make(  # noqa: PLR0913 - one parameter per option
         to=to, like=like, source=source, images=images, classes=classes,
         edge=edge, seed=seed, packed=packed,
     )  # fmt: skip
-    with progress("making") as report_progress:
+    with count_progress("making") as report_progress:
         typer.echo(datasets.make(recipe, report_progress))
 
 
@@ -79,9 +70,9 @@ def check(
     from scalewise import datasets
     from scalewise.report.formats import dump_json, plain
 
-    with progress("checking") as report_progress:
+    with count_progress("checking") as report_progress:
         result = datasets.check(folder, report_progress)
-    say(dump_json(plain(result)) if as_json else result)
+    say(dump_json(plain(result)) if as_json else result, wraps=not as_json)
     if result.problems:
         raise typer.Exit(1)
 
@@ -122,41 +113,6 @@ def bench(  # noqa: PLR0913 - one parameter per option
         "workers": [int(count) for count in worker_counts], "batch": batch, "edge": edge,
         "length": length, "augment": augment, "seconds": seconds,
     }  # fmt: skip
-    with progress("loading") as report_progress:
+    with count_progress("loading") as report_progress:
         result = datasets.bench(source, settings, report_progress)
-    say(dump_json(plain(result)) if as_json else result)
-
-
-@contextmanager
-def progress(activity: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (done, total) that shows a bar on a terminal, plain lines elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _line_progress(activity)
-        return
-    columns = (TextColumn(activity), BarColumn(), TextColumn("{task.fields[count]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(activity, total=None, count="")
-
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, count=f"{done:,} of {total:,}")
-
-        yield update
-
-
-def _line_progress(activity: str) -> Callable[[int, int], None]:
-    # Start with a time in the past, so that the first line comes after FIRST_LINE_SECONDS.
-    printed_at = time.monotonic() - LINE_SECONDS + FIRST_LINE_SECONDS
-    has_printed = False
-
-    def update(done: int, total: int) -> None:
-        nonlocal printed_at, has_printed
-        if time.monotonic() - printed_at > LINE_SECONDS or (done == total and has_printed):
-            printed_at, has_printed = time.monotonic(), True
-            with suppress(OSError):  # A closed stderr must not end the work.
-                print(f"{activity}: {done:,} of {total:,}", file=sys.stderr, flush=True)
-
-    return update
+    say(dump_json(plain(result)) if as_json else result, wraps=not as_json)

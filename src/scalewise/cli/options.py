@@ -40,39 +40,53 @@ Sources = Annotated[
     list[Path],
     typer.Argument(
         metavar="FOLDER...",
-        help="Study folders, or CSV files: devices,throughput[,time] or devices,time[,samples].",
+        help="Study folders, or tables (CSV, Excel's exports, Markdown).",
     ),
 ]
+FULL_RUN_HELP = "Answer for a training of '90 epochs', '1e9 samples', '30000 steps' or 18x."
+# Stays text here: `spec.FullRun` parses it.
+FullRunLength = Annotated[
+    str | None,
+    option(
+        "LENGTH",
+        "Length of the real training, for all answers: '90 epochs', '1e9 samples', 18x.",
+        "--full-run",
+    ),
+]
+FullRunText = Annotated[str | None, option("LENGTH", FULL_RUN_HELP, "--full-run")]
+Despite = Annotated[
+    list[str] | None,
+    option("CODE", "Answer although the doubt with this code blocks it."),
+]
 Json = Annotated[bool, flag("--json", "Print JSON for other programs.")]
+AllColumns = Annotated[bool, flag("--all", "Show all columns and tables.")]
 Scaling = Annotated[
     str | None,
     option(
         "RULE",
-        "For a CSV: weak (batch per device is fixed) or strong (global batch is fixed).",
+        "Of a CSV: weak (batch per device fixed) or strong.",
         panel=CURVE_PANEL,
     ),
 ]
 _per_node = partial(option, "N", panel=CURVE_PANEL, minimum=1)
-CsvDevicesPerNode = Annotated[int | None, _per_node("For a CSV: devices per node.")]
-DevicesPerNode = Annotated[
-    int | None, _per_node("Devices per node: for a CSV, or for a study that used one node only.")
-]
+CsvDevicesPerNode = Annotated[int | None, _per_node("Of a CSV: devices per node.")]
+DevicesPerNode = Annotated[int | None, _per_node("Of a CSV, or of a study that used one node.")]
 _SOURCE_ARGUMENT = typer.Argument(
     metavar="SOURCE",
-    help="A study folder, or a CSV file: devices,throughput[,time] or devices,time.",
+    help="A study folder, or a table (CSV, Excel's export, Markdown).",
 )
 Source = Annotated[Path, _SOURCE_ARGUMENT]
 OptionalSource = Annotated[Path | None, _SOURCE_ARGUMENT]
 _PURPOSE_EXAMPLES = (
     "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
-    "energy=40kWh, throughput=5000, time or balanced. Repeat to combine goals."
+    "energy=40kWh, throughput=5000, time or balanced; may be repeated."
 )
 Purposes = Annotated[list[str], option("PURPOSE", f"The goal: {_PURPOSE_EXAMPLES}", "--for")]
 StopPurposes = Annotated[
     list[str] | None,
     option(
         "PURPOSE",
-        f"Add devices only while that helps to reach a goal: {_PURPOSE_EXAMPLES}",
+        f"Add devices only while that helps a goal: {_PURPOSE_EXAMPLES}",
         "--for",
         panel=SPENDING_PANEL,
     ),
@@ -88,13 +102,17 @@ Where = Annotated[
     list[str] | None,
     option(
         "KEY=VALUE",
-        "Select a curve of a study that has several, such as strategy=fsdp.",
+        "Of a study with several curves: strategy=fsdp.",
         panel=CURVE_PANEL,
     ),
 ]
-PRICE_HELP = (
-    "Price of one device for one hour: 2.50, or a name from `scalewise catalog prices`, "
-    "such as aws:p5.48xlarge or aws:p5.48xlarge:spot."
-)
+Results = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RESULT...",
+        help="Study folders, folders of single runs, or tables; more than two are a history.",
+    ),
+]
+PRICE_HELP = "Per device-hour: 2.50, or a catalog name: aws:p5.48xlarge."
 # A price stays text here, because `analysis.cost.rates.price_of` also accepts names.
 Price = Annotated[str | None, option("PRICE", PRICE_HELP)]

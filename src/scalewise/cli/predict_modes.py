@@ -1,6 +1,6 @@
 """The modes of ``predict``: from a curve, by simulation, or from published curves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from scalewise.validate import check_integer
 
 if TYPE_CHECKING:
     from scalewise.analysis.measure import ScalingCurve
+    from scalewise.spec import FullRun
 
 MAX_COUNT_DIGITS = 100
 """Longer numbers are refused before int(), which fails on a few thousand digits."""
@@ -24,8 +25,7 @@ def refuse_set_options(reason: str, options: Mapping[str, Any], hint: str) -> No
 
 
 def parse_counts(text: str, curve: "ScalingCurve | None" = None) -> list[int]:
-    """Parse ``--at 16,32,64``; refuse counts below the largest measured one of ``curve``."""
-    # Without a curve there is no limit; 8 is only used for the example in the hint.
+    """Parse ``--at 16,32,64``; ``curve`` gives the hint an example."""
     largest = max(point.devices for point in curve.points) if curve else 8
     counts = []
     for part in text.split(","):
@@ -33,12 +33,6 @@ def parse_counts(text: str, curve: "ScalingCurve | None" = None) -> list[int]:
             hint = f"for example --at {2 * largest},{4 * largest}"
             raise SpecError(f"--at takes whole numbers of devices, got {text!r}", hint=hint)
         counts.append(int(part))
-    for count in counts:
-        if curve and count < largest:
-            raise SpecError(
-                f"--at {count} is below the {largest} devices that were measured",
-                hint=f"for example --at {2 * largest}; `scalewise measure` shows the others",
-            )
     return counts
 
 
@@ -49,20 +43,29 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     *,
     scaling: str | None,
     devices_per_node: int | None,
+    full_run: "FullRun | None",
     like: str | None,
     output: Path | None,
+    all_columns: bool,
+    despite: Sequence[str],
     as_json: bool,
 ) -> None:
     """Predict from a measured curve; with ``like``, compare with published curves."""
     from scalewise import results
-    from scalewise.analysis.predict import predict
+    from scalewise.analysis.full_run import per_unit_of_work
+    from scalewise.analysis.predict import predict_and_check
     from scalewise.report import prediction_sections
-    from scalewise.report.text.measurement import correctness_alerts
+    from scalewise.report.text.doubts import refuse_blocking
 
     curve, _ = results.curve_and_records(
-        source, where=where, scaling=scaling, devices_per_node=devices_per_node
+        source,
+        where=where,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
+        full_run=full_run,
     )
-    prediction = predict(curve, parse_counts(at, curve))
+    prediction = predict_and_check(per_unit_of_work(curve), parse_counts(at, curve))
+    refuse_blocking("predict", prediction.doubts, despite)
     sections, extra_values = prediction_sections.sections(prediction), {}
     if like is not None:
         from scalewise.analysis.predict.published_curves import compare_published
@@ -74,18 +77,18 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
         values = published_sections.comparison_values(prediction, comparison)
         extra_values["like"] = {"words": like, **values}
     if output:
-        from scalewise.report import prediction_plot
+        from scalewise.report.write_figures import write_prediction
 
-        prediction_plot.write(prediction, output)
+        write_prediction(prediction, output)
     if as_json:
         typer.echo(prediction_sections.as_json(prediction, **extra_values))
     else:
-        print_sections(sections, alerts=correctness_alerts(curve))
+        print_sections(sections, all_columns=all_columns)
     if output:
         typer.echo(output, err=as_json)  # With --json, stdout holds nothing but JSON.
 
 
-def show_published(like: str, at: str | None, *, as_json: bool) -> None:
+def show_published(like: str, at: str | None, *, all_columns: bool, as_json: bool) -> None:
     """Show the published curves that match ``like``, and their values on ``at`` devices."""
     from scalewise.catalog.curves import find_curves
     from scalewise.report import published_sections
@@ -97,7 +100,8 @@ def show_published(like: str, at: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(published_sections.as_json(like, curves))
     else:
-        print_sections(published_sections.sections(like, curves, device_counts))
+        sections = published_sections.sections(like, curves, device_counts)
+        print_sections(sections, all_columns=all_columns)
 
 
 def simulate(  # noqa: PLR0913 - one parameter per option
@@ -111,13 +115,15 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     link_between: str | None,
     algorithm: str | None,
     gradients: str | None,
+    all_columns: bool,
+    despite: Sequence[str],
     as_json: bool,
 ) -> None:
     """Simulate larger device counts from the smallest run of a study."""
     from scalewise import results
     from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
-    from scalewise.report.text.measurement import correctness_alerts
+    from scalewise.report.text.doubts import refuse_blocking
 
     exchange = make_exchange(
         results.read_sweeps(collectives),
@@ -127,6 +133,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         algorithm=algorithm,
     )
     curve, records = results.study_curve(source, where)
+    refuse_blocking("predict", curve.doubts, despite)
     result = simulate_curve(
         curve, records, parse_counts(at), exchange, per_node=devices_per_node,
         gradients=parse_size(gradients) if gradients else None,
@@ -134,4 +141,4 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     if as_json:
         typer.echo(simulation_sections.as_json(result))
     else:
-        print_sections(simulation_sections.sections(result), alerts=correctness_alerts(curve))
+        print_sections(simulation_sections.sections(result), all_columns=all_columns)

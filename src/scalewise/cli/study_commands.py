@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +18,7 @@ from scalewise.cli.options import (
     PRICE_HELP,
     SPENDING_PANEL,
     Again,
+    FullRunLength,
     Json,
     Launcher,
     MaxCost,
@@ -30,11 +33,12 @@ from scalewise.cli.options import (
     option,
 )
 from scalewise.cli.output import print_sections, say
-from scalewise.errors import SpecError
+from scalewise.errors import RunFailed, ScalewiseError, SpecError
 
 if TYPE_CHECKING:
     from scalewise.launch import Plan
     from scalewise.spec import RunSpec, StudySpec
+    from scalewise.study import Status
 
 PANEL = "Run a study"
 PROGRAM_PANEL = "Options for your own program (with --on)"
@@ -52,16 +56,14 @@ def demo() -> None:
       scalewise demo
     """
     from scalewise import results, study
-    from scalewise.report.curve_table import sections
-    from scalewise.report.write_report import write
+    from scalewise.report.write_report import write_report
 
     spec = study.load(_starter_file())
     folder = _run_study(spec, _default_folder(spec.name))
-    curves = results.curves([folder])
-    print_sections(sections(curves))
-    typer.echo()
-    explanations = results.explanations(folder)
-    typer.echo(write(curves, folder / "report.html", explained=explanations))
+    report = write_report(results.all_explained([folder]), folder / "report.html")
+    _print_summary(folder)
+    typer.echo(f"The report: {report}")
+    typer.echo(folder)
 
 
 @verb(PANEL)
@@ -100,35 +102,43 @@ def plan(
         Path | None, option("FOLDER", "Write the job scripts here, to start them by hand.")
     ] = None,
     price: Price = None,
+    full_run: FullRunLength = None,
 ) -> None:
     """Show every run, command and cost of a study; start no run.
 
     Examples:
       scalewise plan study.toml
-      scalewise plan study.toml --price 2.50
+      scalewise plan study.toml --price 2.50 --full-run "90 epochs"
       scalewise plan study.toml --launcher slurm --write jobs/
     """
     from scalewise import study
     from scalewise.analysis.number_format import format_count
-    from scalewise.cli.cost_lines import parse_price
+    from scalewise.cli.cost_lines import full_run_cost, parse_price
     from scalewise.record.study_files import finished
     from scalewise.report.text.spending import estimate_lines
     from scalewise.study.budget import load_bill
 
     spec = study.with_launcher(study.load(study_file, variant), launcher)
     folder = (output or _default_folder(spec.name)).absolute()
+    spec = study.with_full_run(spec, full_run, folder)
     missing = [run for run in spec.runs() if not finished(folder / run.id)]
     left_out = study.check(missing, spec.engines)  # Runs whose framework cannot be used.
     plans = study.plan(spec, folder, left_out)
     _print_commands(plans, missing)
     for sentence in study.left_out_notices(left_out):
         say(sentence)
+    to_start = [run for run in missing if run not in left_out]
+    for warning in study.request_warnings(spec, folder, to_start):
+        say(f"warning: {warning}\n   hint: {warning.hint}")
     runs = [run for job_plan in plans for run in job_plan.runs]
     # A user's program sets its own batch: only its runs show whether the scaling is weak.
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling as observed"
     request = study.request_summary(spec, runs) or "one after another"  # Local runs.
     say(f"{format_count(len(runs), 'run')}, {scaling}, {request}, in {folder}")
-    for line in estimate_lines(load_bill(spec, folder, left_out), parse_price(price)):
+    rate = parse_price(price)
+    for line in estimate_lines(load_bill(spec, folder, left_out), rate):
+        say(line)
+    for line in full_run_cost(spec, folder, rate):
         say(line)
     if write:
         for path in study.write_plan(plans, spec, write):
@@ -142,7 +152,7 @@ def _print_commands(plans: Sequence["Plan"], missing: Collection["RunSpec"]) -> 
             batch = f", batch {run.batch}, global {run.global_batch}" if run.batch else ""
             say(f"{run.title}{batch}: {state}")
         for command in job_plan.commands:
-            say(f"  {command}")
+            say(f"  {command}", wraps=False)
     if any(command.needs_port for job_plan in plans for command in job_plan.commands):
         typer.echo("{port}: a free port, chosen when the run starts")
 
@@ -153,29 +163,32 @@ def run(  # noqa: PLR0913 - one parameter per option
         list[str],
         typer.Argument(
             metavar="STUDY.toml or -- PROGRAM...",
-            help="A study file; or, with --on, a script, -m MODULE or command, and its arguments.",
+            help="A study file; with --on, a script or -m MODULE.",
         ),
     ],
     on: Annotated[
         str | None,
-        program_option("DEVICES", "Run a program on these numbers of devices: 1,2,4 or 1x4,2x4."),
+        program_option("DEVICES", "Run a program on so many devices: 1,2,4 or 1x4,2x4."),
     ] = None,
     stop_after: Annotated[
         int | None, program_option("STEPS", "Stop the program after this many steps.", minimum=1)
     ] = None,
     samples_per_step: Annotated[
         int | None,
-        program_option("N", "Samples per step of one rank, if they cannot be observed.", minimum=1),
+        program_option("N", "Samples per step of a rank, if they are not observed.", minimum=1),
     ] = None,
-    repeats: Annotated[int, program_option("N", "Runs on each number of devices.", minimum=1)] = 1,
+    full_run: FullRunLength = None,
+    repeats: Annotated[
+        int | None, option("N", "Runs on each number of devices, also of a study file.", minimum=1)
+    ] = None,
     trace: Annotated[
-        int, program_option("STEPS", "Steps to record with the framework's profiler.", minimum=0)
+        int, program_option("STEPS", "Steps to record with the profiler.", minimum=0)
     ] = 0,
     loaders_alone: Annotated[
         bool,
         flag(
             "--loaders-alone",
-            "Afterwards, time the program's data loader without training.",
+            "Afterwards, time the data loader without training.",
             PROGRAM_PANEL,
         ),
     ] = False,
@@ -208,37 +221,61 @@ def run(  # noqa: PLR0913 - one parameter per option
         "trace": trace, "loaders_alone": loaders_alone,
     }  # fmt: skip
     if on is not None:
-        spec = study.from_program(args, on, repeats, **program_options)
-    elif len(args) > 1 or args[0].endswith(".py") or repeats > 1 or any(program_options.values()):
+        spec = study.from_program(args, on, repeats or 1, **program_options)
+    elif len(args) > 1 or args[0].endswith(".py") or any(program_options.values()):
         hint = "scalewise run --on 1,2 -- train.py; for a study, set these options in its file"
         raise SpecError("a program needs --on, the devices to run it on", hint=hint)
     else:
         spec = study.load(Path(args[0]), variant)
+        spec = replace(spec, repeats=repeats or spec.repeats)
     spec = study.with_launcher(spec, launcher)
     folder = output or _default_folder(spec.name)
+    spec = study.with_full_run(spec, full_run, folder)
     rate = parse_price(price)
     rules = stopping_rules(spec, folder, purposes, max_cost, max_device_hours, rate, again=again)
-    typer.echo(_run_study(spec, folder, rate, again=again, detach=detach, **rules))
+    _run_study(spec, folder, rate, again=again, detach=detach, **rules)
+    if not detach:
+        _print_summary(folder)
+    typer.echo(folder)
 
 
 @verb(PANEL)
-def status(folder: StudyFolder, as_json: Json = False) -> None:
-    """Show the state of every run of a study.
+def status(
+    folder: StudyFolder,
+    follow: Annotated[bool, flag("--follow", "Show it again until every run has ended.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the state of every run of a study; exit with 3 if one failed.
 
     Examples:
       scalewise status runs/demo
+      scalewise status runs/cluster --follow
     """
     from scalewise import study
+    from scalewise.cli import status_lines
 
-    states = study.status(folder)
+    try:
+        if follow and not as_json:
+            from scalewise.cli.progress import show_until_ended
+
+            states = show_until_ended(study.follow(folder))
+        else:
+            *_, states = study.follow(folder) if follow else [study.status(folder)]
+    except KeyboardInterrupt:
+        typer.echo("no longer followed; the runs continue", err=True)
+        raise typer.Exit(130) from None
     if as_json:
-        runs = [{"id": state.run.id, "topology": str(state.run.topology),
-                 "repeat": state.run.repeat, "phase": state.phase, "cause": state.cause}
-                for state in states]  # fmt: skip
-        typer.echo(json.dumps({"schema": 1, "runs": runs}, indent=1))
-        return
-    for state in states:
-        say(f"{state.run.title}: {state.phase}" + (f", {state.cause}" if state.cause else ""))
+        typer.echo(json.dumps(status_lines.status_json(states), indent=1))
+    elif not follow:
+        for state in states:
+            say(status_lines.status_line(state))
+    _exit_if_failed(states)
+
+
+def _exit_if_failed(states: Sequence["Status"]) -> None:
+    """Exit as ``run`` does after a failure if one of these runs has failed."""
+    if any(state.phase == "failed" for state in states):
+        raise typer.Exit(RunFailed.exit_code)
 
 
 @verb(PANEL)
@@ -265,7 +302,7 @@ def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any
 
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt_once)
-    with receipt_at_end(folder, rate):
+    with receipt_at_end(folder, rate), _cached_at_end(folder):
         try:
             with progress() as watcher:
                 study.run(spec, folder, watcher, **options)
@@ -274,6 +311,39 @@ def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any
             typer.echo(message, err=True)
             raise typer.Exit(130) from None
     return folder
+
+
+@contextmanager
+def _cached_at_end(folder: Path) -> Iterator[None]:
+    """Keep what reports need of finished runs beside them, unless the study is interrupted."""
+    try:
+        yield
+    except RunFailed:  # Other runs may have finished.
+        _cache_runs(folder)
+        raise
+    _cache_runs(folder)
+
+
+def _cache_runs(folder: Path) -> None:
+    from scalewise.load_run import cache_runs  # NumPy is slow to import.
+
+    cache_runs(folder)
+
+
+def _print_summary(folder: Path) -> None:
+    """Print the answer about a finished study; nothing if its results cannot be read yet."""
+    from scalewise import results
+    from scalewise.analysis.summary import summarize
+    from scalewise.report import summary_sections
+
+    try:
+        loaded = results.all_explained([folder])
+    except ScalewiseError as error:
+        say(f"no summary: {error}", err=True)
+        return
+    summaries = [summarize(curve, why, source=str(path)) for path, curve, why in loaded]
+    print_sections(summary_sections.sections(summaries))
+    typer.echo()
 
 
 def _interrupt_once(number: int, frame: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scalewise.cli.app import verb
-from scalewise.cli.options import Json, flag, option, output_file
+from scalewise.cli.options import AllColumns, Json, flag, option, output_file
 from scalewise.cli.output import announce_slow_checks, print_sections, say
 from scalewise.errors import SpecError
 
@@ -118,7 +118,8 @@ def _time_collectives(output: Path, ranks: int | None, *, as_json: bool) -> None
         result = run_sweep(
             output, ranks or max(2, default_ranks(framework_checks.framework_facts("torch")))
         )
-    say(json.dumps(result, indent=1) if as_json else f"{render_table(result)}\n\n{output}")
+    text = json.dumps(result, indent=1) if as_json else f"{render_table(result)}\n\n{output}"
+    say(text, wraps=False)
 
 
 @verb(PANEL)
@@ -130,6 +131,7 @@ def catalog(
             help="devices, links or prices [default: all]; then words to search for.",
         ),
     ] = None,
+    all_columns: AllColumns = False,
     as_json: Json = False,
 ) -> None:
     """Show known devices, links and prices, with source and date.
@@ -153,7 +155,7 @@ def catalog(
     if as_json:
         typer.echo(catalog_sections.as_json(rows))
     else:
-        print_sections(catalog_sections.sections(rows))
+        print_sections(catalog_sections.sections(rows), all_columns=all_columns)
 
 
 @verb(PANEL)

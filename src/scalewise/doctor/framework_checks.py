@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalewise.doctor.finding import Finding, Remark, make_finding, run_command
+from scalewise.doctor.finding import Finding, Remark, make_finding
 from scalewise.doctor.interfaces import INTERFACE_VARIABLES
 from scalewise.errors import FrameworkMissing, LaunchError
+from scalewise.launch.command_output import run_command
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.processes import run_ranks
 

@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from scalewise.doctor.finding import CommandResult, Finding, Remark, make_finding, run_command
+from scalewise.doctor.finding import Finding, Remark, make_finding
+from scalewise.launch.command_output import CommandResult, run_command
 
 PROGRAMS = ("srun", "sbatch", "scontrol", "sinfo")
 ALLOCATION_KEYS = (

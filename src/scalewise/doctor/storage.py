@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding, run_command
+from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding
+from scalewise.launch.command_output import run_command
 
 SHARED_FILE_SYSTEMS = (
     "nfs", "lustre", "gpfs", "beegfs", "ceph", "9p", "cifs", "smb", "panfs", "weka", "fuse.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from scalewise.errors import SpecError
 from scalewise.record.rank_tail import RankTail, newest_attempt, read_tail
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
@@ -87,6 +88,8 @@ class State:
     """Exit codes of processes that did not end with 0, by process id."""
     note: str = ""
     """A remark for the user: why the job has not started, for example."""
+    queued: bool = False
+    """Whether a ``running`` job waits in a queue."""
     job: Job | None = None
     """The job with details that are still missing in its ``job.json``; None if none are missing."""
 
@@ -142,6 +145,9 @@ class Launcher(Protocol):
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Describe the device-hours that these runs request; refuse more than is allowed."""
+
+    def request_warnings(self, runs: Sequence[RunSpec]) -> list[SpecError]:
+        """Return a warning, with a hint, for each setting that these runs need and lack."""
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
         """Return the most device-hours that these runs can take; None without a time limit."""

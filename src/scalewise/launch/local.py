@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from scalewise.errors import LaunchError, OutOfReach, parameter
+from scalewise.errors import LaunchError, OutOfReach, SpecError, parameter
 from scalewise.launch import (
     PORT_PLACEHOLDER,
     Command,
@@ -29,7 +29,7 @@ from scalewise.launch import (
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import parse_program
 from scalewise.record.log import read_process_ends, signal_name, usual_reason
-from scalewise.record.rank_tail import read_tail
+from scalewise.record.rank_tail import read_last_line
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 from scalewise.validate import check_positive, refuse_unknown_keys
@@ -70,6 +70,10 @@ class LocalLauncher:
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Return an empty text: no resources are requested from a scheduler."""
         return ""
+
+    def request_warnings(self, runs: Sequence[RunSpec]) -> list[SpecError]:
+        """Return an empty list: nothing is requested from a scheduler."""
+        return []
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> None:
         """Return None: runs on this machine have no time limit."""
@@ -214,7 +218,8 @@ class LocalLauncher:
         read_at, state = self._unseen.get(job.folder, (-math.inf, State("running")))
         if time.monotonic() - read_at > min(PROGRESS_READ_SECONDS, self._patience):
             host = job.details["host"]
-            if all(tail.ended for tail in job.tails()):
+            ranks = range(job.world)
+            if all("ended" in read_last_line(job.folder, rank, job.attempt) for rank in ranks):
                 state = State("ended")
             elif (silent_seconds := seconds_without_progress(job)) > self._patience:
                 state = State("ended", f"{host} wrote no record for {silent_seconds:.0f} s")
@@ -385,7 +390,7 @@ def seconds_without_progress(job: Job) -> float:
         files = (path, job.folder / "job.json")
         written_at = max(file.stat().st_mtime for file in files if file.exists())
         # A rank without progress writes lines that say for how long it has stalled.
-        stalled = read_tail(job.folder, rank, job.attempt).last.get("stalled")
+        stalled = read_last_line(job.folder, rank, job.attempt).get("stalled")
         stalled_seconds = stalled["seconds"] if stalled else 0.0
         silent_seconds.append(time.time() - written_at + stalled_seconds)
     return min(silent_seconds)

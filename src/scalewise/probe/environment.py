@@ -17,6 +17,8 @@ PREFIXES = (
     "TF_", "XLA_",
 )  # fmt: skip
 """Prefixes of environment variables that can change a measurement."""
+OTHER_PREFIXES = ("TF_CLI_", "TF_VAR_", "TF_TOKEN_", "TF_LOG", "TF_DATA_DIR", "TF_WORKSPACE")
+"""Terraform's variables, which TensorFlow does not read: they may hold secrets."""
 
 
 def write_environment(folder: Path, framework: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +34,9 @@ def write_environment(folder: Path, framework: Mapping[str, Any]) -> dict[str, A
         "folder": os.getcwd(),
         "commit": _git_commit(),
         "variables": {
-            key: value for key, value in sorted(os.environ.items()) if key.startswith(PREFIXES)
+            key: value
+            for key, value in sorted(os.environ.items())
+            if key.startswith(PREFIXES) and not key.startswith(OTHER_PREFIXES)
         },
         "engine": framework,
     }

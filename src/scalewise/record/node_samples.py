@@ -1,8 +1,8 @@
 """Read the samples of each node's load and power. Unknown values in arrays are NaN, others None."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,29 @@ def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
     return tuple(node for node in nodes if node is not None)
 
 
-def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
-    """Return the samples of each run's machines, by run folder; unreadable runs are left out."""
-    nodes = {}
-    for record in records:
-        with suppress(RecordError):
-            nodes[record.folder] = read_nodes(record.folder, record.attempt)
-    return nodes
+class RunNodes(Sequence[NodeRecord]):
+    """The samples of a run's machines, read when first used; empty if they cannot be read."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._folder, self._attempt = record.folder, record.attempt
+
+    @cached_property
+    def _nodes(self) -> tuple[NodeRecord, ...]:
+        try:
+            return read_nodes(self._folder, self._attempt)
+        except RecordError:
+            return ()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._nodes[index]
+
+
+def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, RunNodes]:
+    """Return the samples of each run's machines, by run folder."""
+    return {record.folder: RunNodes(record) for record in records}
 
 
 def _read_node(path: Path, attempt: int) -> NodeRecord | None:

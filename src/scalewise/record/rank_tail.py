@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class RankTail:
 
 
 def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
-    """Return the last lines that ``rank`` wrote in this attempt."""
+    """Return the last lines that ``rank`` wrote in this attempt, and those before its steps."""
     lines: list[Mapping[str, Any]] = []
     for line in _newest_first(folder, rank):
         if line.get("attempt") != attempt:
@@ -80,11 +81,25 @@ def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
     else:
         path = rank_file(folder, rank)
         if path.exists() and path.stat().st_size > TAIL_BYTES:
-            # The attempt's first line, with host and process id, lies before the tail: find it.
-            prefix = f'{{"attempt":{attempt},'.encode()
-            with path.open("rb") as file:
-                lines.append(json.loads(next(line for line in file if line.startswith(prefix))))
+            lines += reversed(_lines_before_steps(path, attempt))
     return RankTail(rank, tuple(lines))
+
+
+def _lines_before_steps(path: Path, attempt: int) -> list[dict[str, Any]]:
+    """Return an attempt's lines up to its first step, which lie before the tail of a long file.
+
+    They have the rank's host and process id, its planned work, and the step it resumed from.
+    """
+    prefix = f'{{"attempt":{attempt},'.encode()
+    with path.open("rb") as file:
+        texts = dropwhile(lambda text: not text.startswith(prefix), file)
+        return list(takewhile(lambda line: "steps" not in line, parse_lines(texts)))
+
+
+def read_last_line(folder: Path, rank: int, attempt: int) -> Mapping[str, Any]:
+    """Return the last line of ``read_tail``, for a fraction of its cost; empty if there is none."""
+    line = next(_newest_first(folder, rank), {})
+    return line if line.get("attempt") == attempt else {}
 
 
 def newest_attempt(folder: Path, at_least: int) -> int:

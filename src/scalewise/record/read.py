@@ -1,7 +1,7 @@
 """Read the successful attempt of a run's folder; unknown keys and cut-off lines are ignored."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,26 @@ class RankRecord:
     """The steps that count as measurements; those in ``traced`` are not among them."""
     lines: tuple[Mapping[str, Any], ...]
     """Every line of the attempt, without the values of single steps."""
-    traced: Steps | None = None
+    # A default value would be found on the class, and never be read from the files.
+    traced: Steps | None = field(default_factory=lambda: None)
     """The steps that a profiler slowed down, and the steps around these."""
+
+    @classmethod
+    def without_steps(
+        cls, rank: int, host: str, notes: RankNotes, read: Callable[[], "RankRecord"]
+    ) -> "RankRecord":
+        """Return a record whose steps, spans and lines are read when they are first used."""
+        record = cls.__new__(cls)
+        record.__dict__.update(rank=rank, host=host, notes=notes, _read=read)
+        return record
+
+    def __getattr__(self, name: str) -> Any:  # Called only for what the record does not have yet.
+        if name.startswith("_") or "_read" not in self.__dict__:
+            raise AttributeError(name)
+        complete = self.__dict__["_read"]()
+        del self.__dict__["_read"]  # Only now: if reading fails, the next use says why again.
+        self.__dict__.update({part.name: getattr(complete, part.name) for part in fields(complete)})
+        return getattr(self, name)
 
     @cached_property
     def notes(self) -> RankNotes:
@@ -96,6 +114,8 @@ class RunRecord:
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
     attempt: int = 1  # The number of the attempt that succeeded.
+    values: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
+    """What was computed from this record already, by name (``analysis.measure.cached_value``)."""
 
 
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:

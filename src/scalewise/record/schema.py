@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 Value = TypeVar("Value")
@@ -18,19 +19,39 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
     >>> from_json(Stall, {"seconds": 10.0, "span": "train", "steps": 3, "laps": 1, "new": 0})
     Stall(seconds=10.0, span='train', steps=3, laps=1)
     """
-    arguments: dict[str, Any] = {}
-    for item in fields(kind):  # type: ignore[arg-type]  # A dataclass.
-        name, nested = item.metadata.get("key", item.name), item.metadata.get("kind")
-        value = values.get(name)
-        if name in values:
+    declared = _fields(kind)  # type: ignore[arg-type]  # A class is hashable.
+    absent = dict.fromkeys(name for name, key, _, bare in declared if bare and key not in values)
+    return kind(**absent, **arguments(kind, values))
+
+
+def arguments(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those fields of a ``kind`` that ``values`` has, each as the type of the field."""
+    found: dict[str, Any] = {}
+    for name, json_key, nested, _ in _fields(kind):
+        if json_key in values:
+            value = values[json_key]
             if nested and isinstance(value, list):
                 value = tuple(from_json(nested, part) for part in value)
             elif nested and value is not None:
                 value = from_json(nested, value)
-            arguments[item.name] = value
-        elif item.default is MISSING and item.default_factory is MISSING:
-            arguments[item.name] = None  # An absent field without a default.
-    return kind(**arguments)
+            found[name] = value
+    return found
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, str, type | None, bool], ...]:
+    """Return each field of a dataclass: its name, key, nested dataclass, and whether it has no
+    default.
+    """
+    return tuple(
+        (
+            item.name,
+            item.metadata.get("key", item.name),
+            item.metadata.get("kind"),
+            item.default is MISSING and item.default_factory is MISSING,
+        )
+        for item in fields(kind)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +227,8 @@ class ProgramFacts:
     """Digests of the first batches; None for a batch that cannot show whether ranks share data."""
     has_loader: bool = key("loads", default=False)
     """Whether the batches came from a DataLoader."""
+    epoch_samples: int | None = None
+    """Samples of this rank in an epoch of its training's loader."""
     adds_calls: bool = False
     """Whether, without a loader, several calls of a model before one backward were each counted as
     new samples: wrong if they share a batch, as two views of the same images do.

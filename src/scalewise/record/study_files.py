@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import NewerSchema, RecordError, SpecError
+from scalewise.record.schema import Failure, Outcome, from_json
 from scalewise.record.write import SCHEMA
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 
@@ -42,7 +43,12 @@ def read_study(folder: Path) -> StudySpec:
     """Return the study that is stored in this folder."""
     if not (folder / "study.json").exists():
         what = "is not a study's folder" if folder.exists() else "does not exist"
-        raise RecordError(f"{folder} {what}", hint="give the folder that `scalewise run` printed")
+        hint = "give the folder that `scalewise run` printed"
+        if folder.is_dir():
+            hint += "; `scalewise import` makes a table of logs"
+        if folder.suffix in (".csv", ".tsv", ".txt", ".md"):
+            hint = "check the name of the table"
+        raise RecordError(f"{folder} {what}", hint=hint)
     stored = _only_known(read_json(folder / "study.json"), STUDY_KEYS)
     try:
         return StudySpec.from_dict({**stored, "run": _only_known(stored.get("run", {}), RUN_KEYS)})
@@ -70,5 +76,16 @@ def finished(folder: Path) -> bool:
 
 def failure(folder: Path) -> str:
     """Return why the last failed attempt failed, or an empty string if none failed."""
+    last = last_failure(folder)
+    return last.cause if last else ""
+
+
+def last_failure(folder: Path) -> Failure | None:
+    """Return the failure of the last attempt that failed; None if none failed."""
     failures = sorted(folder.glob("failure-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
-    return str(read_json(failures[-1]).get("cause", "unknown")) if failures else ""
+    return from_json(Failure, {"cause": "unknown", **read_json(failures[-1])}) if failures else None
+
+
+def outcome(folder: Path) -> Outcome:
+    """Return the outcome of the run in this folder, which has ``finished``."""
+    return from_json(Outcome, read_json(folder / "outcome.json"))

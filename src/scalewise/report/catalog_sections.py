@@ -6,7 +6,7 @@ from typing import Any
 from scalewise.analysis.number_format import format_count
 from scalewise.catalog.hardware import PRECISIONS, Device, Row
 from scalewise.report.formats import dump_json, plain
-from scalewise.report.tables import NONE, Section, make_table, number, percent
+from scalewise.report.tables import NONE, ColumnOf, Section, Shown, make_table, number, percent
 
 Columns = dict[str, Callable[[Any], str]]
 
@@ -42,6 +42,14 @@ COLUMNS: dict[str, Columns] = {
     },
 }
 """The columns of each kind of row; every table then ends with its date and its source."""
+SHOWN: dict[str, Shown] = {
+    **{f"{name} TFLOP/s": "all" for name in PRECISIONS},
+    **dict.fromkeys(("vendor", "region", "per hour", "preempted per month", "date"), "all"),
+    **dict.fromkeys(("fp32 TFLOP/s", "fp16 TFLOP/s"), "wide"),
+    **dict.fromkeys(("device", "devices", "currency", "source"), "wide"),
+    "bf16 TFLOP/s": "default",
+}
+"""When a column is shown, if not always; the first column always is."""
 
 
 def sections(rows_by_kind: Mapping[str, Sequence[Row]]) -> list[Section]:
@@ -57,10 +65,13 @@ def _section(kind: str, rows: Sequence[Row]) -> Section:
         "date": lambda row: row.date,
         "source": lambda row: f"[{sources.index(row.source) + 1}]",
     }
+    declared: list[ColumnOf[Any]] = [
+        (heading, cell, SHOWN.get(heading, "default")) for heading, cell in columns.items()
+    ]
     return Section(
         title=format_count(len(rows), kind.removesuffix("s")),
         lines=tuple(f"[{index}] {source}" for index, source in enumerate(sources, 1)),
-        tables=(make_table(kind.capitalize(), rows, columns.items(), hide_unknown=True),),
+        tables=(make_table(kind.capitalize(), rows, declared, hide_unknown=True),),
     )
 
 

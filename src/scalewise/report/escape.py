@@ -1,11 +1,15 @@
 """Escape names and messages, which may contain any characters: a function per output format."""
 
+import os
 import re
+import shlex
 import unicodedata
 from typing import Any
 
 HIDDEN = ("Cc", "Cf", "Cs")
 """Unicode categories of characters to escape: controls, formatting, lone surrogates."""
+UNIT = re.compile(r"(?<=\d) (?=(%|s|ms|min|h|d|devices?|nodes?|times)\b|%)")
+"""The space between a number and its unit."""
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
 """Start of a cell that a spreadsheet runs as a formula; some accept full-width signs too."""
@@ -37,6 +41,66 @@ def printable(text: str) -> str:
         char.encode("unicode_escape").decode() if unicodedata.category(char) in HIDDEN else char
         for char in line
     )
+
+
+def shell_word(text: str) -> str:
+    r"""Return the text as one word of a command, on one line.
+
+    >>> print(shell_word("a study"), shell_word("it's\ntwo"))
+    'a study' $'it\'s\ntwo'
+    """
+    if not any(unicodedata.category(char) in HIDDEN for char in text):
+        return shlex.quote(text)
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(
+        _shell_escape(char) if unicodedata.category(char) in HIDDEN else char for char in escaped
+    ) + "'"  # fmt: skip
+
+
+def _shell_escape(char: str) -> str:
+    r"""Return the bytes of a character in a file's name, as the shell's ``$'…'`` writes them.
+
+    >>> print(_shell_escape("\n"), _shell_escape("\x85"), _shell_escape("\udce9"))
+    \n \xc2\x85 \xe9
+    """
+    if char.isascii():
+        return char.encode("unicode_escape").decode()
+    try:
+        encoded = os.fsencode(char)
+    except UnicodeEncodeError:  # No file's name has it.
+        encoded = char.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in encoded)
+
+
+def shorten(text: str, length: int) -> str:
+    """Return at most this many characters, with an ellipsis in the middle: what distinguishes names
+    is often at their end.
+
+    >>> shorten("a very long name", 9)
+    'a ve…name'
+    """
+    if len(text) <= length:
+        return text
+    end = (length - 1) // 2
+    return f"{text[: length - 1 - end]}…{text[len(text) - end :]}"
+
+
+def cut(text: str, length: int) -> str:
+    """Return at most this many characters, with an ellipsis at the end.
+
+    >>> cut("a very long name", 8)
+    'a very …'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def keep_units(text: str) -> str:
+    """Return the text with numbers and units that a line break does not separate.
+
+    >>> keep_units("80 % of 4 devices")
+    '80\\xa0% of 4\\xa0devices'
+    """
+    return UNIT.sub("\u00a0", text)
 
 
 def escape_csv(value: Any) -> Any:

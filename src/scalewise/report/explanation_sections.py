@@ -1,7 +1,7 @@
 """The explanation of a curve: as a section, and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from scalewise.analysis.explain import (
@@ -16,7 +16,7 @@ from scalewise.analysis.explain import (
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.number_format import format_count
 from scalewise.record.schema import in_order_of_life
-from scalewise.report.formats import dump_json, pick, plain
+from scalewise.report.formats import dump_json, full_run_values, pick
 from scalewise.report.tables import (
     NONE,
     Section,
@@ -30,20 +30,28 @@ from scalewise.report.tables import (
     table_by_devices,
     warnings_of,
 )
-from scalewise.report.text.doubts import warning_text
+from scalewise.report.text.doubts import alert_lines, doubt_values, note_texts
 from scalewise.report.text.explanation import (
     boundary_sentence,
+    complete_time_sentence,
     exchange_sentence,
     mfu_sentence,
     point_action,
     point_sentence,
+    rank_speed_sentence,
     verdict_text,
 )
+from scalewise.report.text.measurement import full_run_line, two_efficiencies
 from scalewise.report.text.spending import describe_rate
 
 VERDICTS = {True: "yes", False: "no", None: "too small to say"}
 ROUNDING_SECONDS = 5e-7
 """Shorter times per step are rounding errors of the records and shown as 0."""
+
+FACTORS_TITLE = "Where the efficiency went: factors, relative to the baseline"
+PHASES_TITLE = "Computation and communication (exposed: with waiting), in ms"
+MAX_DEFAULT_SPANS = 5
+"""So many spans of a job, the longest ones, are shown without ``--all``."""
 
 
 def sections(explanations: Sequence[Explanation]) -> list[Section]:
@@ -51,55 +59,68 @@ def sections(explanations: Sequence[Explanation]) -> list[Section]:
     return [_section(explanation) for explanation in explanations]
 
 
-def _section(explanation: Explanation) -> Section:
+def tables_by_topic(explanation: Explanation) -> dict[str, Table]:
+    """Return the tables of an explanation that have values, by what they are about."""
     points, last = explanation.points, explanation.points[-1]
     has_efficiency = any(point.efficiency is not None for point in points)
-    tables = (
-        table_by_devices(points, "Where the efficiency went: factors, relative to the baseline", [
+    of_full_run = " of the full run" if explanation.curve.full_run else ""
+    traced, trace_check = _trace_tables(explanation)
+    tables = {
+        "factors": table_by_devices(points, FACTORS_TITLE, [
             ("efficiency", lambda p: percent(p.efficiency)),
             *columns_by_key(
                 CAUSES if has_efficiency else (),
                 lambda cause, p: percent(p.factors.get(cause)),
             ),
         ]),
-        table_by_devices(points, "What each cause adds to a step, in milliseconds", [
+        "seconds": table_by_devices(points, "What each cause adds to a step, in milliseconds", [
             ("ideal", lambda p: _ms(p.ideal)),
             *columns_by_key(
-                (*CAUSES, "unexplained"), lambda cause, p: _ms(p.seconds.get(cause))
+                (*CAUSES, "unexplained"),
+                lambda cause, p: _ms(p.seconds.get(cause)),
+                lambda cause: "wide" if cause == "unexplained" else "default",
             ),
             ("step", lambda p: _ms(p.step)),
         ]),
-        table_by_devices(points, "Computation and communication, in milliseconds per step", [
+        "phases": table_by_devices(points, PHASES_TITLE, [
             ("compute", lambda p: _ms(p.compute)),
-            ("exposed communication, with waiting", lambda p: _ms(p.exposed)),
+            ("exposed", lambda p: _ms(p.exposed)),
             ("hidden", lambda p: _ms(p.hidden)),
             ("exposed/compute", lambda p: number(p.ratio)),
             ("largest share", lambda p: (
                 f"{p.regime} {percent(p.shares[p.regime])}" if p.regime else NONE
             )),
             ("slowest rank", lambda p: f"{p.slowest.rank}" if p.slowest else NONE),
-            ("on", lambda p: p.slowest.host or NONE if p.slowest else NONE),
-            ("behind by", lambda p: _ms(p.slowest.behind) if p.slowest else NONE),
+            ("on", lambda p: p.slowest.host or NONE if p.slowest else NONE, "all"),
+            ("behind by", lambda p: _ms(p.slowest.behind) if p.slowest else NONE, "all"),
             ("MFU", lambda p: percent(p.mfu)),
         ]),
-        table_by_devices(
+        "spans": table_by_devices(
             points,
-            "The complete time in seconds, and how it grew since the baseline",
+            f"The complete time{of_full_run} in seconds, and how it grew since the baseline",
             columns_by_key(
-                in_order_of_life(name for p in points for name in p.grown), _complete_cell
+                in_order_of_life(name for p in points for name in p.grown),
+                _complete_cell,
+                lambda name: "default" if name in _largest_spans(points) else "all",
             ),
         ),
-        _cost_table(last, explanation.rate.currency if explanation.rate else None),
-        _what_if_table(last),
-        _host_table(explanation),
-        _device_table(explanation),
-        *_trace_tables(explanation),
-    )  # fmt: skip
+        "costs": _cost_table(last, explanation.rate.currency if explanation.rate else None),
+        "what if": _what_if_table(last),
+        "hosts": _host_table(explanation),
+        "accelerators": _device_table(explanation),
+        "traced steps": traced,
+        "trace check": trace_check,
+    }  # fmt: skip
+    return {topic: table for topic, table in tables.items() if len(table.header) > 1 and table.rows}
+
+
+def _section(explanation: Explanation) -> Section:
     return Section(
         title=explanation.name,
-        lines=tuple(_lines(explanation)),
-        tables=tuple(table for table in tables if len(table.header) > 1 and table.rows),
-        warnings=(*map(warning_text, explanation.warnings), *warnings_of(points)),
+        lines=tuple(explanation_lines(explanation)),
+        tables=tuple(tables_by_topic(explanation).values()),
+        warnings=(*note_texts(explanation.warnings), *warnings_of(explanation.points)),
+        alerts=tuple(alert_lines(explanation.doubts)),
     )
 
 
@@ -116,7 +137,7 @@ def _host_table(explanation: Explanation) -> Table:
             return NONE
         return f"{1000 * host.ahead:+.2f} ± {1000 * host.within:.2f}"
 
-    return make_table("How busy the hosts were", rows, [
+    return make_table("How busy the hosts were", only_all=True, rows=rows, columns=[
         ("devices", lambda row: str(row[0].devices)),
         ("host", lambda row: row[1].host),
         ("ranks", lambda row: _rank_ranges(
@@ -152,7 +173,7 @@ def _device_table(explanation: Explanation) -> Table:
         for point in explanation.points
         for device in (point.busy.devices if point.busy else ())
     ]
-    return make_table("How busy the accelerators were", rows, [
+    return make_table("How busy the accelerators were", only_all=True, rows=rows, columns=[
         ("devices", lambda row: str(row[0])),
         ("host", lambda row: row[1].host),
         ("index", lambda row: str(row[1].index)),
@@ -166,17 +187,23 @@ def _device_table(explanation: Explanation) -> Table:
     ])  # fmt: skip
 
 
-def _lines(explanation: Explanation) -> list[str]:
+def explanation_lines(explanation: Explanation) -> list[str]:
+    """Return the sentences about the largest point and the curve."""
     last = explanation.points[-1]
-    lines = _correctness_lines(explanation)
+    lines = [*filter(None, [complete_time_sentence(last, explanation.curve)])]
+    lines += _correctness_lines(explanation)
     if explanation.scales:
         devices, efficiency = explanation.scales.devices, explanation.scales.efficiency
         lines.append(
             f"{verdict_text(explanation.scales)}: efficiency {percent(efficiency)} "
             f"on {format_count(devices)}, from {format_count(efficiency.count, 'run')}"
         )
+    curve = explanation.curve
+    lines += filter(None, [two_efficiencies(curve), full_run_line(curve)])
     text = _point_text(last)
     lines += filter(None, (text[key] for key in ("sentence", "action", "exchange", "operations")))
+    if last.heat and last.heat.is_straggler:
+        lines += filter(None, [text["rank_speed"]])
     if explanation.boundary:
         lines.append(boundary_sentence(explanation.boundary))
     left_compute_at = explanation.left_compute_at
@@ -202,7 +229,8 @@ def _correctness_lines(explanation: Explanation) -> list[str]:
     if explanation.correct is None:
         return ["correct: not checked"]
     if explanation.correct:
-        return _finding_lines("not correct", explanation.correct)
+        # Faults are doubts, which are shown first; what may be intended is asked here.
+        return _finding_lines("", [found for found in explanation.correct if found.question])
     is_one_device = explanation.points[-1].devices == 1
     caveat = " on 1 device; most faults need two devices to show" if is_one_device else ""
     return [f"correct: no fault was seen{caveat}"]
@@ -231,7 +259,7 @@ def _cost_table(point: Breakdown, currency: str | None) -> Table:
         ("s in the steady part", lambda row: amount(row[1], "window")),
         ("devices", lambda row: amount(row[1], "devices")),
         *([(money_heading, lambda row: amount(row[1], "money"))] if has_price else []),
-    ])  # fmt: skip
+    ], only_all=not has_price)  # fmt: skip
 
 
 def _what_if_table(point: Breakdown) -> Table:
@@ -240,15 +268,15 @@ def _what_if_table(point: Breakdown) -> Table:
         ("step ms", lambda scenario: _ms(scenario.step)),
         ("samples/s", lambda scenario: number(scenario.throughput)),
         ("more", lambda scenario: percent(scenario.gain)),
-        ("complete s", lambda scenario: number(scenario.complete)),
+        ("complete time s", lambda scenario: number(scenario.complete)),
         ("saved s", lambda scenario: number(scenario.saved)),
     ])  # fmt: skip
 
 
-def _trace_tables(explanation: Explanation) -> list[Table]:
+def _trace_tables(explanation: Explanation) -> tuple[Table, Table]:
     """Return the traced steps of every rank, and a comparison with the usual ("light") timers."""
     traces = [(point.devices, point.trace) for point in explanation.points if point.trace]
-    return [
+    return (
         Table(
             "The traced steps, in milliseconds per step",
             ("devices", "rank", "compute", "communication", "overlap", "exposed",
@@ -259,6 +287,7 @@ def _trace_tables(explanation: Explanation) -> list[Table]:
                 for devices, trace in traces
                 for rank in trace.ranks
             ),
+            ("default",) * 6 + ("all",) + ("default",) * 3,
         ),
         Table(
             "Light measurement against the trace, in milliseconds of a traced step",
@@ -270,8 +299,18 @@ def _trace_tables(explanation: Explanation) -> list[Table]:
                 for devices, trace in traces
                 for check in trace.checks
             ),
+            only_all=True,
         ),
-    ]  # fmt: skip
+    )  # fmt: skip
+
+
+def _largest_spans(points: Sequence[Breakdown]) -> list[str]:
+    """Return the spans that are shown without ``--all``: the longest ones at any point."""
+    longest: dict[str, float] = {}
+    for point in points:
+        for name, seconds in point.complete.items():
+            longest[name] = max(seconds, longest.get(name, 0.0))
+    return sorted(longest, key=lambda name: longest[name])[-MAX_DEFAULT_SPANS:]
 
 
 def _complete_cell(name: str, point: Breakdown) -> str:
@@ -296,13 +335,16 @@ def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None)
 
 def _curve_values(explanation: Explanation) -> dict[str, Any]:
     scales = explanation.scales
-    names = [field.name for field in fields(Breakdown) if field.name != "facts"]
+    names = [field.name for field in fields(Breakdown) if field.name not in ("facts", "heat")]
+    curve_names = [field.name for field in fields(Explanation) if field.name != "curve"]
     return {
-        **plain(replace(explanation, points=(), scales=None)),
+        **pick(explanation, *curve_names),
+        **full_run_values(explanation.curve),
         "points": [{**pick(point, *names), **_point_text(point)} for point in explanation.points],
         "scales": scales
         and {"verdict": verdict_text(scales), **pick(scales, "efficiency", "devices")},
         "left_compute_at": explanation.left_compute_at,
+        "doubts": doubt_values(explanation.doubts),
     }
 
 
@@ -311,6 +353,7 @@ def _point_text(point: Breakdown) -> dict[str, str | None]:
     return {
         "sentence": point_sentence(point),
         "action": point_action(point),
+        "rank_speed": rank_speed_sentence(point.heat),
         "exchange": exchange_sentence(point),
         "operations": mfu_sentence(point.facts.point),
     }

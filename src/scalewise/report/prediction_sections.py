@@ -3,76 +3,111 @@
 from typing import Any
 
 from scalewise.analysis.measure import Point
-from scalewise.analysis.predict import PredictedPoint, Prediction
-from scalewise.report.formats import dump_json, pick, plain
+from scalewise.analysis.predict import PredictedPoint, Prediction, law_disagreements
+from scalewise.report.formats import dump_json, full_run_values, pick, plain, read_as_values
 from scalewise.report.tables import (
+    NONE,
     Section,
+    Shown,
     Table,
-    bound,
     integer,
+    interval,
     make_table,
     number,
     percent,
     relative_error,
     value,
 )
+from scalewise.report.text.doubts import alert_lines, doubt_values
+from scalewise.report.text.measurement import (
+    efficiency_basis,
+    full_run_line,
+    has_throughput,
+    two_efficiencies,
+)
 from scalewise.report.text.prediction import (
+    answer_sentences,
     describe_reach,
+    inside_text,
+    method_sentences,
     next_measurement,
+    prediction_notes,
     prediction_sentences,
     prediction_warnings,
 )
+from scalewise.report.text.read_as import read_as_lines
 
 
 def sections(prediction: Prediction) -> list[Section]:
-    """Return one section: measured and predicted points, formulas and sentences, fitted laws."""
+    """Return one section: the answers, how they were made, the points, and the fitted laws."""
     curve = prediction.curve
-    predicted = {point.devices for point in prediction.points}
-    rows: list[Point | PredictedPoint] = [
-        *(point for point in curve.points if point.devices not in predicted),
-        *prediction.points,
-    ]
-    tables = (
-        make_table("Measured, and predicted", rows, [
-            ("devices", lambda r: str(r.devices)),
-            ("nodes", lambda r: integer(r.nodes)),
-            (f"{curve.unit}/s", lambda r: value(r.throughput)),
-            ("low", lambda r: bound(r.throughput, "low")),
-            ("high", lambda r: bound(r.throughput, "high")),
-            ("±", lambda r: relative_error(r.throughput)),
-            ("efficiency", lambda r: percent(_efficiency(prediction, r))),
-            ("complete s", lambda r: value(r.time)),
-            ("low", lambda r: bound(r.time, "low")),
-            ("high", lambda r: bound(r.time, "high")),
-            ("±", lambda r: relative_error(r.time)),
-            ("", lambda r: (
-                describe_reach(r).partition(";")[0] if isinstance(r, PredictedPoint) else "measured"
-            )),
-        ], hide_unknown=True),
-        *(_law_table(prediction, metric) for metric in ("throughput", "time")),
-    )  # fmt: skip
     scaling = f"{curve.scaling} scaling" if curve.scaling else "scaling unknown"
     per_node = curve.devices_per_node
     node_size = f"{per_node} devices per node" if per_node else "devices per node unknown"
-    heading = f"{scaling}; {node_size}; intervals are 90 %"
-    lines = (heading, prediction.law, *prediction_sentences(prediction))
+    heading = f"{scaling}; {node_size}; {efficiency_basis(curve)}"
+    method = method_sentences(prediction)
+    lines = [*answer_sentences(prediction), heading]
+    lines += filter(None, [two_efficiencies(curve), full_run_line(curve)])
+    tables = [_check_table(prediction)]
+    if method:
+        lines += [prediction.law, *method]
+        tables = [_points_table(prediction), *tables]
+        tables += [_law_table(prediction, metric) for metric in ("throughput", "time")]
+    lines += read_as_lines(curve)
     shown = tuple(table for table in tables if table.rows)
-    return [Section(curve.name, lines, shown, prediction_warnings(prediction))]
+    notes, alerts = tuple(prediction_notes(prediction)), tuple(alert_lines(prediction.doubts))
+    return [Section(curve.name, tuple(lines), shown, notes, alerts)]
 
 
-def _efficiency(prediction: Prediction, row: Point | PredictedPoint) -> float | None:
-    """Return the efficiency against the baseline, from throughput; from time if it has none."""
-    base = prediction.curve.baseline
-    growth = row.devices / base.devices
-    if base.throughput and row.throughput:
-        return row.throughput.value / base.throughput.value / growth
-    if base.throughput or not (base.time and row.time):  # Never mix the two metrics.
-        return None
-    return base.time.value / row.time.value / growth
+def _points_table(prediction: Prediction) -> Table:
+    """Return the measured points, and the predicted ones that were not held out."""
+    curve = prediction.curve
+    predicted = [point for point in prediction.points if not point.checks]
+    counts = {point.devices for point in predicted}
+    rows: list[Point | PredictedPoint] = [
+        *(point for point in curve.points if point.devices not in counts),
+        *predicted,
+    ]
+    rows.sort(key=lambda row: row.devices)
+    return make_table("Measured, and predicted", rows, [
+        ("devices", lambda r: str(r.devices)),
+        ("nodes", lambda r: integer(r.nodes), "all"),
+        (curve.rate_unit, lambda r: value(r.throughput)),
+        ("90 % interval", lambda r: interval(r.throughput)),
+        ("±", lambda r: relative_error(r.throughput), "all"),
+        ("efficiency", lambda r: percent(prediction.efficiency(r))),
+        ("complete time s", lambda r: value(r.time)),
+        ("90 % interval", lambda r: interval(r.time),
+         "wide" if has_throughput(curve) else "default"),
+        ("±", lambda r: relative_error(r.time), "all"),
+        ("reach", lambda r: (
+            describe_reach(r).partition(";")[0] if isinstance(r, PredictedPoint) else NONE
+        ), "all"),
+        ("", lambda r: "predicted" if isinstance(r, PredictedPoint) and not r.measured
+         else "measured"),
+    ], hide_unknown=True)  # fmt: skip
+
+
+def _check_table(prediction: Prediction) -> Table:
+    """Return the points that were held out: predicted from fewer devices, and measured."""
+    units = {"throughput": prediction.curve.rate_unit, "time": "complete time s"}
+    rows = [(point.devices, check) for point in prediction.points for check in point.checks]
+    return make_table("Held out: predicted from fewer devices, and measured", rows, [
+        ("devices", lambda r: str(r[0])),
+        ("from", lambda r: f"{r[1].fewest} to {r[1].most}", "wide"),
+        ("metric", lambda r: units[r[1].metric]),
+        ("predicted", lambda r: value(r[1].predicted)),
+        ("90 % interval", lambda r: interval(r[1].predicted)),
+        ("measured", lambda r: value(r[1].measured)),
+        ("error", lambda r: percent(r[1].error)),
+        ("", lambda r: inside_text(r[1]), "wide"),
+    ])  # fmt: skip
 
 
 def _law_table(prediction: Prediction, metric: str) -> Table:
-    counts = [point.devices for point in prediction.points]
+    # Laws are fitted to all points: on a held-out count they predict nothing.
+    counts = [point.devices for point in prediction.points if not point.checks]
+    shown: list[Shown] = ["default" for _ in ("law", *counts, "error")]
     return Table(
         f"Laws of the {metric}, fitted to the measured points",
         ("law", *(f"on {count}" for count in counts), "mean error of the fit", "formula"),
@@ -82,6 +117,7 @@ def _law_table(prediction: Prediction, metric: str) -> Table:
             for fit in prediction.laws
             if fit.points.metric == metric
         ),
+        (*shown, "all"),
     )  # fmt: skip
 
 
@@ -90,13 +126,16 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
     curve, next_run = prediction.curve, prediction.next
     document = {
         **pick(curve, "study", "where", "scaling", "devices_per_node"),
+        **full_run_values(curve),
         "measured": [point.devices for point in curve.points],
+        "read_as": read_as_values(curve),
         "law": prediction.law,
         "sentences": prediction_sentences(prediction),
         "points": [
             {
                 **pick(point, "devices", "nodes", "throughput", "time"),
                 "reach": describe_reach(point),
+                **_check_values(point),
             }
             for point in prediction.points
         ],
@@ -113,9 +152,20 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
             }
             for fit in prediction.laws
         ],
+        "outside_laws": law_disagreements(prediction),
         "odd": prediction.outliers,
         "warnings": prediction_warnings(prediction),
+        "doubts": doubt_values(prediction.doubts),
         "not_correct": curve.not_correct,
         **extra,
     }
     return dump_json(document)
+
+
+def _check_values(point: PredictedPoint) -> dict[str, Any]:
+    """Return what was measured at a held-out point, and the errors, as JSON values."""
+    if not point.checks:
+        return {"held_out": False}
+    names = ("metric", "measured", "error", "inside")
+    checks = [pick(check, *names) for check in point.checks]
+    return {"held_out": True, **checks[0], "checks": checks}

@@ -8,7 +8,7 @@ from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.published_curves import PublishedComparison, efficiency
 from scalewise.catalog.curves import PublishedCurve
 from scalewise.report.formats import dump_json
-from scalewise.report.tables import NONE, Section, Table, make_table, number, percent
+from scalewise.report.tables import NONE, Section, Shown, Table, make_table, number, percent
 
 FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",
@@ -19,13 +19,18 @@ FACTS = (
 
 def sections(query: str, curves: Sequence[PublishedCurve], at: Sequence[int] = ()) -> list[Section]:
     """Return one section: a table of these curves, which match the query, and their sources."""
+    at_each: list[Shown] = ["default" for _ in at]
     table = Table(
         "Published curves",
         (
             "curve", "model", "hardware", "scaling", "per node", "unit", "points",
-            "efficiency at the largest", *(f"on {count:,}" for count in at), "source",
+            "efficiency", *(f"on {count:,}" for count in at), "source",
         ),
         tuple(_row(curve, at) for curve in curves),
+        (
+            "default", "all", "wide", "wide", "wide", "all", "all",
+            "default", *at_each, "all",
+        ),
     )  # fmt: skip
     lines = [
         f"{format_count(len(curves), 'published curve')} like {query!r}; efficiency is relative to "
@@ -88,7 +93,7 @@ def _projection_table(prediction: Prediction, comparison: PublishedComparison) -
         if projected and point.devices > comparison.last:
             predicted = number(estimate.value if estimate else None)
             rows.append((f"{point.devices}", *map(number, projected), predicted))
-    unit = "complete s" if is_time else f"{prediction.curve.unit}/s"
+    unit = "complete time s" if is_time else prediction.curve.rate_unit
     return Table(
         f"If this curve continued as the published curves did, {unit}",
         ("devices", "as the worst", "as the median", "as the best", "predicted"),

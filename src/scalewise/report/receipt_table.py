@@ -8,6 +8,8 @@ from scalewise.report.text.spending import receipt_lines
 
 MIN_SHOWN_SHARE = 0.0005
 """A loss below this share of the device-hours is not shown."""
+MAX_DEFAULT_LOSSES = 3
+"""So many losses, the largest ones of the study, are shown without ``--all``."""
 
 Row = tuple[str, Receipt]
 """A receipt, after the name of the point or study that it covers."""
@@ -21,21 +23,27 @@ def section(explained: Sequence[Explanation], study: Receipt) -> Section:
         rows += [
             (f"{where}{point.devices}", point.receipt) for point in curve.points if point.receipt
         ]
+    largest = sorted(study.lost, key=lambda cause: study.lost[cause])[-MAX_DEFAULT_LOSSES:]
     table = make_table(
         "Device-hours: bought, useful, and lost, by cause",
         [*rows, ("study", study)],
         [
             ("devices", lambda row: row[0]),
-            ("runs", lambda row: str(row[1].runs)),
+            ("runs", lambda row: str(row[1].runs), "all"),
             ("bought", lambda row: number(row[1].bought)),
             ("useful", lambda row: number(row[1].useful)),
             ("share", lambda row: percent(row[1].share(row[1].useful))),
-            *columns_by_key(LOSSES, _lost_hours),
+            *columns_by_key(
+                LOSSES, _lost_hours, lambda cause: "default" if cause in largest else "all"
+            ),
             (f"cost {study.currency or ''}".rstrip(), lambda row: number(row[1].cost)),
         ],
         hide_unknown=True,
     )
-    return Section(f"{explained[0].study}: receipt", tuple(receipt_lines(study)), (table,))
+    lines = receipt_lines(study)
+    if explained[0].curve.full_run:
+        lines.insert(0, "of the measured runs, not of the full run:")
+    return Section(f"{explained[0].study}: receipt", tuple(lines), (table,))
 
 
 def _lost_hours(cause: str, row: Row) -> str:

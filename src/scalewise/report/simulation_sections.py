@@ -12,7 +12,7 @@ from scalewise.report.tables import (
     number,
     percent,
 )
-from scalewise.report.text.doubts import warning_text
+from scalewise.report.text.doubts import alert_lines, doubt_values, note_texts
 from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 
 PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "wait for slowest"}
@@ -21,7 +21,7 @@ MIN_SHOWN_SECONDS = 5e-9  # Shorter phases are not shown.
 
 def sections(simulation: Simulation) -> list[Section]:
     """Return one section: simulated steps, sentences on them, and checks against measured runs."""
-    unit = f"{simulation.curve.unit}/s"
+    unit = simulation.curve.rate_unit
     phase_by_heading = {PHASE_HEADINGS.get(phase, phase): phase for phase in PHASES}
     devices_column = ("devices", lambda r: str(r.topology.world))
 
@@ -37,7 +37,7 @@ def sections(simulation: Simulation) -> list[Section]:
             (unit, lambda r: number(r.throughput)),
             (f"corrected {unit}", lambda r: number(simulation.corrected_throughput(r))),
             ("efficiency", lambda r: percent(simulation.efficiency(r))),
-            ("exchange ms", lambda r: milliseconds(r.communication)),
+            ("exchange ms", lambda r: milliseconds(r.communication), "wide"),
             ("exposed ms", lambda r: milliseconds(r.exposed)),
         ], hide_unknown=True),
         make_table("A simulated step, in milliseconds", simulation.points, [
@@ -55,10 +55,11 @@ def sections(simulation: Simulation) -> list[Section]:
     shown = tuple(table for table in tables if table.rows)
     warnings = (
         *map(describe_note, simulation.notes),
-        *map(warning_text, simulation.curve.warnings),
+        *note_texts(simulation.curve.warnings),
     )
+    alerts = tuple(alert_lines(simulation.curve.doubts))
     title = f"{simulation.curve.name}, simulated"
-    return [Section(title, simulation_sentences(simulation), shown, warnings)]
+    return [Section(title, simulation_sentences(simulation), shown, warnings, alerts)]
 
 
 def as_json(simulation: Simulation) -> str:
@@ -98,5 +99,6 @@ def as_json(simulation: Simulation) -> str:
         "sentences": simulation_sentences(simulation),
         "notes": [describe_note(note) for note in simulation.notes],
         **pick(curve, "warnings", "not_correct"),
+        "doubts": doubt_values(curve.doubts),
     }
     return dump_json(document)

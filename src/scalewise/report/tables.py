@@ -4,24 +4,37 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from scalewise.analysis.explain import Breakdown
 from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.number_format import format_count
-from scalewise.report.text.doubts import warning_text
+from scalewise.report.text.doubts import note_texts
 
 NONE = "–"
 """Shown for an unknown value."""
+NUMBER_STARTS = ("", "+", "-", "−", NONE, "±", ".", "~", "<", ">", "≤", "≥")
+"""How the cells of a column of numbers begin, if not with a digit."""
+MAX_CELL_CHARACTERS = 300
+"""Longer cells are cut in documents: they would not fit on a page."""
+Shown = Literal["default", "wide", "all"]
+"""When a column is shown: by default, by default where the width allows it, with ``--all``."""
+Row = TypeVar("Row")
+ColumnOf = tuple[str, Callable[[Row], str]] | tuple[str, Callable[[Row], str], Shown]
+"""A column of a table: its heading, the function from a row to its cell, when it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Text in rows and columns."""
+    """Text in rows and columns. Files show all of it; on screen, some needs ``--all``."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    shown: tuple[Shown, ...] = ()
+    """When each column is shown; empty if all of them are shown by default."""
+    only_all: bool = False
+    """Whether the whole table is shown only with ``--all``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +45,19 @@ class Section:
     lines: tuple[str, ...]
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
+    """Lines about doubts, to be shown before everything else."""
 
 
-Row = TypeVar("Row")
+def is_text_column(cells: Iterable[str]) -> bool:
+    """Return whether a column has cells that begin unlike numbers: it is aligned at the left.
+
+    >>> is_text_column(["12 s", "–", "~3", "+4 %"]), is_text_column(["12 s", "none"])
+    (False, True)
+    """
+    return not all(cell[:1].isdigit() or cell[:1] in NUMBER_STARTS for cell in cells)
+
+
 DevicesRow = TypeVar("DevicesRow", bound=Point | Breakdown)
 """A type of rows that have ``devices`` and ``warnings``."""
 
@@ -42,42 +65,58 @@ DevicesRow = TypeVar("DevicesRow", bound=Point | Breakdown)
 def make_table(
     title: str,
     rows: Iterable[Row],
-    columns: Iterable[tuple[str, Callable[[Row], str]]],
+    columns: Iterable[ColumnOf[Row]],
     *,
     hide_unknown: bool = False,
+    only_all: bool = False,
 ) -> Table:
-    """Return a table from (heading, function from row to cell); can omit all-unknown columns."""
+    """Return a table from (heading, function from row to cell, when it is shown).
+
+    ``hide_unknown`` omits columns without any value.
+    """
     rows = list(rows)
-    filled = [(heading, [cell(row) for row in rows]) for heading, cell in columns]
-    if hide_unknown:
-        filled = [column for column in filled if any(text != NONE for text in column[1])]
-    header = tuple(heading for heading, _ in filled)
-    return Table(title, header, tuple(zip(*(cells for _, cells in filled))))
+    header: list[str] = []
+    cells: list[list[str]] = []
+    shown: list[Shown] = []
+    for heading, cell, *when in columns:
+        texts = [cell(row) for row in rows]
+        if not hide_unknown or any(text != NONE for text in texts):
+            header.append(heading)
+            cells.append(texts)
+            shown.append(when[0] if when else "default")
+    return Table(title, tuple(header), tuple(zip(*cells)), tuple(shown), only_all)
 
 
 def columns_by_key(
-    keys: Iterable[str], cell: Callable[[str, Any], str]
-) -> list[tuple[str, Callable[[Any], str]]]:
+    keys: Iterable[str],
+    cell: Callable[[str, Any], str],
+    shown: Callable[[str], Shown] = lambda key: "default",
+) -> list[ColumnOf[Any]]:
     """Return a column for each key, with the key as heading; ``cell`` takes the key and a row."""
-    return [(key, partial(cell, key)) for key in keys]
+    return [(key, partial(cell, key), shown(key)) for key in keys]
 
 
 def table_by_devices(
     rows: Iterable[DevicesRow],
     title: str,
-    columns: Iterable[tuple[str, Callable[[DevicesRow], str]]],
+    columns: Iterable[ColumnOf[DevicesRow]],
+    *,
+    only_all: bool = False,
 ) -> Table:
     """Return a table whose first column is the number of devices; ``!`` marks warnings."""
-    devices = ("devices", lambda row: f"{row.devices}{' !' if row.warnings else ''}")
-    return make_table(title, rows, [devices, *columns], hide_unknown=True)
+    devices: ColumnOf[DevicesRow] = (
+        "devices",
+        lambda row: f"{row.devices}{' !' if row.warnings else ''}",
+    )
+    return make_table(title, rows, [devices, *columns], hide_unknown=True, only_all=only_all)
 
 
 def warnings_of(points: Sequence[DevicesRow]) -> list[str]:
-    """Return the warnings of all rows, each with its number of devices."""
+    """Return the notes about all rows, each with its number of devices."""
     return [
-        f"{format_count(point.devices, 'device')}: {warning_text(warning)}"
+        f"{format_count(point.devices, 'device')}: {text}"
         for point in points
-        for warning in point.warnings
+        for text in note_texts(point.warnings)
     ]
 
 
@@ -102,9 +141,20 @@ def number(value: float | None) -> str:
     return f"{value:,.{max(0, 3 - exponent)}f}"
 
 
-def bound(estimate: Estimate | None, name: str) -> str:
-    """Return the ``low`` or ``high`` end of an estimate's interval."""
-    return number(getattr(estimate, name) if estimate else None)
+def interval(estimate: Estimate | None) -> str:
+    """Return the interval of an estimate.
+
+    >>> interval(Estimate(2.0, 1.0, 4.0)), interval(Estimate(2.0, None, None))
+    ('1.000 to 4.000', '–')
+    """
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return NONE
+    return f"{number(estimate.low)} to {number(estimate.high)}"
+
+
+def shows_interval(tables: Iterable[Table]) -> bool:
+    """Return whether a table shows the half-width of an interval by default."""
+    return any("±" in table.header for table in tables if not table.only_all)
 
 
 def mebibytes(estimate: Estimate | None) -> str:
@@ -148,5 +198,9 @@ def point_error(estimate: Estimate | None) -> str:
 
 def _half_width(estimate: Estimate | None) -> float | None:
     if estimate is None or estimate.low is None or estimate.high is None:
+        return None
+    # One run of equal steps does not show by how much another run would differ. The efficiency of
+    # the baseline is exactly 1.
+    if estimate.count == 1 and estimate.low == estimate.high != 1.0:
         return None
     return (estimate.high - estimate.low) / 2

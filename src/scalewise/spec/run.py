@@ -386,6 +386,11 @@ class RunSpec:
     @property
     def title(self) -> str:
         """The run's name in messages."""
+        return f"run {self.id} ({self.label})"
+
+    @property
+    def label(self) -> str:
+        """What is trained and where, for a short line."""
         args = self.program or (self.workload or self.framework,)
         name = args[1] if args[0] == "-m" else args[0].rpartition("/")[2]
         items = [item for item in fields(self) if item.name in _TITLE_FIELDS]
@@ -393,7 +398,7 @@ class RunSpec:
         settings = [value for value, default in values if value not in (default, name)]
         settings += [f"{key}={value}" for key, value in self.env.items()]
         suffix = "".join(f", {setting}" for setting in settings)
-        return f"run {self.id} ({name} on {self.topology}{suffix}, repeat {self.repeat + 1})"
+        return f"{name} on {self.topology}{suffix}, repeat {self.repeat + 1}"
 
     @property
     def started_by(self) -> Start:

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, Literal, get_args
 
 from scalewise.errors import SpecError
+from scalewise.spec.full_run import FullRun
 from scalewise.spec.run import RUN_KEYS, RunSpec
 from scalewise.validate import check_choice, check_integer, check_type, refuse_unknown_keys
 
@@ -32,6 +33,8 @@ class StudySpec:
     launcher: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
     """By framework that is not installed beside scalewise: a Python interpreter that has it."""
+    full_run: str | None = None
+    """How long the real training is that these runs rehearse: ``90 epochs``; see ``FullRun``."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -45,6 +48,8 @@ class StudySpec:
         check_type("engines", self.engines, Mapping, example)
         for name, python in self.engines.items():
             check_type(f"[engines] {name}", python, str, "the path of a Python")
+        if self.full_run is not None:
+            FullRun.parse(self.full_run)
         refuse_unknown_keys("[run]", self.run, RUN_KEYS)
         for key in [*self.run, *self.vary]:
             if key in ("repeat", "launcher"):

@@ -10,6 +10,7 @@ from scalewise.launch import Job, Launcher, State
 from scalewise.launch.interpreters import Interpreters
 from scalewise.record.close import close, closed, rivals_folder
 from scalewise.record.rank_tail import newest_attempt, read_tail
+from scalewise.record.run_progress import RunProgress, read_progress
 from scalewise.record.study_files import read_json
 from scalewise.spec import StudySpec
 
@@ -72,12 +73,10 @@ def _start_time(job: Job) -> float | None:
     return claimed if claimed >= job.details.get("submitted", math.inf) else None
 
 
-def share_done(job: Job) -> float:
-    """Return the share of its steps that a run has done; 0 while it is unknown."""
+def job_progress(job: Job) -> RunProgress:
+    """Return how far the last attempt of a job that runs has come."""
     job = with_newest_attempt(job)
-    notes = read_tail(job.folder, 0, job.attempt).notes
-    last_range, planned, resumed = notes.steps, notes.planned_steps, notes.resumed or 0
-    return float((resumed + last_range[1]) / (resumed + planned)) if last_range and planned else 0.0
+    return read_progress(job.folder, job.attempt, job.world, _start_time(job))
 
 
 ENDED_BY_USER = "ended by the user"

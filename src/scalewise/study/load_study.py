@@ -4,18 +4,20 @@ import json
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import FrameworkMissing, LaunchError, SpecError, parameter
+from scalewise.errors import FrameworkMissing, LaunchError, RecordError, SpecError, parameter
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import detect_framework, parse_program, script_digest
+from scalewise.record.study_files import read_study
 from scalewise.spec import RunSpec, StudySpec, Topology
 from scalewise.validate import check_type, refuse_unknown_keys, suggest_name
 
-VARIANT_KEYS = ["run", "vary", "launcher", "scaling", "repeats"]
+VARIANT_KEYS = ["run", "vary", "launcher", "scaling", "repeats", "full_run"]
 """Keys of a study that its variants may change."""
 EXCLUSIVE_FIELDS = ({"epochs", "steps", "samples"}, {"batch", "global_batch"})
 """A run may set only one field of each group, so a variant's field removes the study's."""
@@ -99,6 +101,16 @@ def with_launcher(study: StudySpec, name: str | None) -> StudySpec:
     if name is None or name == study.launcher_name:
         return study
     return replace(study, launcher={"name": name})
+
+
+def with_full_run(study: StudySpec, full_run: str | None, folder: Path) -> StudySpec:
+    """Return the study with this full run, the length of the training that it rehearses; without
+    one, with its own or that of an earlier command, which ``folder`` holds.
+    """
+    if full_run is None and study.full_run is None:
+        with suppress(RecordError):  # There may be no study yet.
+            full_run = read_study(folder).full_run
+    return study if full_run is None else replace(study, full_run=full_run)
 
 
 def with_program_facts(study: StudySpec) -> StudySpec:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import IO, Any
 from uuid import uuid4
 
 from scalewise.errors import LaunchError, StartLocked
@@ -20,6 +21,8 @@ from scalewise.record.write import cannot_write
 
 START_LINK = ".starting"
 """The link in a run's folder that exists while the run is being started."""
+START_SECONDS = 10.0
+"""Seconds to wait for a run that another process is starting."""
 STALE_SECONDS = 600.0
 """Age at which a link from another machine is stale: we cannot see whether its owner lives."""
 
@@ -33,31 +36,63 @@ def study_lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(folder, error) from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as busy:
-            raise LaunchError(
-                f"another scalewise is running this study in {folder}",
-                hint="wait for it, or end it with Ctrl-C",
-            ) from busy
-        except OSError:
-            pass  # A file system without locks: the start locks still keep runs apart.
+        # ``study_is_locked`` of another command holds the lock for a moment: try more than once.
+        deadline = time.monotonic() + 0.2
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise LaunchError(
+                    f"another scalewise is running this study in {folder}",
+                    hint="wait for it, or end it with Ctrl-C",
+                )
+            time.sleep(0.02)
         yield
 
 
+def study_is_locked(folder: Path) -> bool:
+    """Return whether a ``scalewise run`` is active in this folder, as far as this machine sees."""
+    try:
+        with (folder / ".lock").open("rb") as lock:
+            return not _try_lock(lock, fcntl.LOCK_SH)
+    except OSError:
+        return False  # No study was run here, or its lock cannot be read.
+
+
+def _try_lock(file: IO[Any], kind: int) -> bool:
+    """Return False if another process has locked the file, else lock it until it is closed."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # A file system without locks: the start locks still keep runs apart.
+    return True
+
+
 @contextmanager
-def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
-    """Lock the start of the runs in these folders; wait up to ``wait`` seconds, then refuse."""
+def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[dict[Path, StartLocked]]:
+    """Lock the start of the runs in these folders; yield those that others have locked.
+
+    Wait for all of them together up to ``wait`` seconds.
+    """
+    deadline = time.monotonic() + wait
+    refused = {}
     with ExitStack() as locks:
         for home in homes:
-            # The lock also refreshes NFS's cache of the folder: lock before you read a run's files.
-            locks.enter_context(_start_lock(home, time.monotonic() + wait))
-        yield
+            try:
+                locks.enter_context(start_lock(home, wait=deadline - time.monotonic()))
+            except StartLocked as busy:
+                refused[home] = busy
+        yield refused
 
 
 @contextmanager
-def _start_lock(home: Path, deadline: float) -> Iterator[None]:
+def start_lock(home: Path, *, wait: float = 0.0) -> Iterator[None]:
+    """Lock the start of the run in this folder; wait up to ``wait`` seconds, then refuse.
+
+    The lock also refreshes NFS's cache of the folder: lock before you read a run's files.
+    """
     path = home / START_LINK
+    deadline = time.monotonic() + wait
     # The link points to this text instead of a file: it identifies the process and this lock.
     values = {"host": os.uname().nodename, "machine": processes.machine_id(), "token": uuid4().hex}
     owner = json.dumps({**values, **processes.identity(os.getpid())})

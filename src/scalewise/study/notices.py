@@ -14,6 +14,7 @@ from scalewise.record.rank_tail import read_tail
 from scalewise.record.schema import skipped_sentence
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import load_job, trained_alone
+from scalewise.study.status import Status
 
 
 class Watcher(Protocol):
@@ -25,8 +26,8 @@ class Watcher(Protocol):
     def started(self, number: int, run: RunSpec) -> None:
         """A run was started; ``number`` is its position among the study's missing runs."""
 
-    def progressed(self, run: RunSpec, share: float) -> None:
-        """The run has done this share of its steps."""
+    def progressed(self, run: RunSpec, status: Status) -> None:
+        """The run is queued or running; called about twice a second."""
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """The run ended; ``cause`` is empty on success."""

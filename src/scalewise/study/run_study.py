@@ -58,6 +58,12 @@ def request_summary(study: StudySpec, runs: Sequence[RunSpec]) -> str:
     return make_launcher(study).request_summary(runs)
 
 
+def request_warnings(study: StudySpec, folder: Path, runs: Sequence[RunSpec]) -> list[SpecError]:
+    """Return what the runs that are still to be started should request and do not."""
+    to_start = [run for run in runs if not unclosed_job(folder / run.id)]
+    return make_launcher(study).request_warnings(to_start)
+
+
 def run(
     study: StudySpec,
     folder: Path,
@@ -74,10 +80,8 @@ def run(
         problem = f"the {study.launcher_name} launcher runs one run after another and cannot detach"
         hint = f"leave {parameter('detach')} out, or give {parameter('launcher', 'slurm')}"
         raise SpecError(problem, hint=hint)
-    if stop_rule and (again or detach):
-        option = parameter("again" if again else "detach")
-        problem = f"decides after each device count, which {option} does not allow"
-        raise SpecError(f"{parameter('purpose')} {problem}", hint="leave one of them out")
+    if stop_rule:
+        _check_stop_rule(again=again, detach=detach)
     folder = folder.resolve()  # A run's processes are found by this exact path.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
@@ -95,10 +99,10 @@ def run(
         watcher.begin(len(todo), len(runs) - len(todo) - len(absent), request)
         for sentence in left_out_notices(absent):
             watcher.note(sentence)
+        for warning in request_warnings(study, folder, todo):
+            watcher.warn(warning)
         warn_other_runs(folder, runs, watcher)
-        retrain = {run for run in todo if again and not unclosed_job(folder / run.id)}
-        for run in retrain:  # Otherwise it would continue from its old checkpoints.
-            shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
+        retrain = _delete_checkpoints(todo, folder) if again else set()
         failed: dict[RunSpec, str] = {}
         for group in _groups_until_stop(todo, stop_rule, watcher):
             numbered = {run: todo.index(run) + 1 for run in group}
@@ -113,6 +117,22 @@ def run(
         report_failures(failed, folder, watcher)
         if budget:
             budget.raise_refused()
+
+
+def _check_stop_rule(*, again: bool, detach: bool) -> None:
+    """Refuse options under which a rule cannot decide after each device count."""
+    if again or detach:
+        option = parameter("again" if again else "detach")
+        problem = f"decides after each device count, which {option} does not allow"
+        raise SpecError(f"{parameter('purpose')} {problem}", hint="leave one of them out")
+
+
+def _delete_checkpoints(runs: Sequence[RunSpec], folder: Path) -> set[RunSpec]:
+    """Delete the checkpoints of runs that begin anew, and return these runs."""
+    retrain = {run for run in runs if not unclosed_job(folder / run.id)}
+    for run in retrain:
+        shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
+    return retrain
 
 
 def _groups_until_stop(

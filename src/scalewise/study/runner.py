@@ -4,8 +4,10 @@ Adopting a run means to follow a job that an earlier call started. Closing a job
 ``outcome.json`` or ``failure-<n>.json``.
 """
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,18 +20,20 @@ from scalewise.spec import RunSpec
 from scalewise.study.jobs import (
     ENDED_BY_USER,
     close_job,
-    share_done,
     unclosed_job,
     with_newest_attempt,
 )
-from scalewise.study.locks import start_locks
+from scalewise.study.locks import START_SECONDS, start_lock, start_locks
 from scalewise.study.notices import Watcher
+from scalewise.study.status import active_status
 
 if TYPE_CHECKING:
     from scalewise.study.budget import StudyBudget
 
 POLL_SECONDS = 0.05
 """Seconds between two polls of the running jobs."""
+PROGRESS_SECONDS = 0.5
+"""Seconds between two reports of a run's progress, which is read from its files."""
 
 
 class TerminalClosed(KeyboardInterrupt):
@@ -95,6 +99,8 @@ class _Execution:
     budget: "StudyBudget | None"
     active: list[_ActiveRun] = field(default_factory=list)
     failed: dict[RunSpec, str] = field(default_factory=dict)
+    reported_at: dict[RunSpec, float] = field(default_factory=dict)
+    """When the watcher was last told of a run's progress."""
 
     def __post_init__(self) -> None:
         self.sequential = self.launcher.at_once == 1
@@ -135,22 +141,24 @@ class _Execution:
 
     def _adopt_or_start(self, runs: Sequence[RunSpec]) -> dict[RunSpec, LaunchError]:
         """Add runs to the active ones; return why some could not be started."""
-        try:
-            with start_locks([self.folder / run.id for run in runs]):
-                missing = [run for run in runs if not self._try_adopt(run)]
-                try:
-                    began = time.monotonic()
-                    plan = self.launcher.plan(missing, self.folder) if missing else None
-                    jobs = self.launcher.submit(plan) if plan else []
-                    self.active += [
-                        _ActiveRun(run, job, adopted=False, began=began)
-                        for run, job in zip(missing, jobs)
-                    ]
-                except LaunchError as refused:
-                    return dict.fromkeys(missing, refused)
-        except StartLocked as busy:
-            return dict.fromkeys(runs, busy)
-        return {}
+        homes = {self.folder / run.id: run for run in runs}
+        # A cluster's runs can wait: after another process has submitted one, it is adopted.
+        wait = 0.0 if self.sequential else START_SECONDS
+        with start_locks(list(homes), wait=wait) as locked:
+            problems: dict[RunSpec, LaunchError] = {homes[home]: locked[home] for home in locked}
+            unlocked = [run for run in runs if run not in problems]
+            missing = [run for run in unlocked if not self._try_adopt(run)]
+            try:
+                began = time.monotonic()
+                plan = self.launcher.plan(missing, self.folder) if missing else None
+                jobs = self.launcher.submit(plan) if plan else []
+                self.active += [
+                    _ActiveRun(run, job, adopted=False, began=began)
+                    for run, job in zip(missing, jobs)
+                ]
+            except LaunchError as refused:
+                problems |= dict.fromkeys(missing, refused)
+        return problems
 
     def _try_adopt(self, run: RunSpec) -> bool:
         """Adopt a run whose job is running; return whether the run is adopted or already done."""
@@ -163,7 +171,8 @@ class _Execution:
                 active = _ActiveRun(run, job, adopted=True, began=time.monotonic())
                 self.active.append(_updated(active, state))
                 if state.note:
-                    self.watcher.note(f"{run.title} is under way: {state.note}")
+                    phase = "queued" if state.queued else "under way"
+                    self.watcher.note(f"{run.title} is {phase}: {state.note}")
                 return True
             done = self._close_unseen_end(job, state)
         if done:
@@ -186,7 +195,7 @@ class _Execution:
             state = self.launcher.poll(active.job)
             if state.phase == "running":
                 self.active[self.active.index(active)] = _updated(active, state)
-                self.watcher.progressed(active.run, share_done(active.job))
+                self._report_progress(active, state)
                 continue
             cause = self._close(active, state)
             self.active.remove(active)
@@ -196,18 +205,31 @@ class _Execution:
             if cause:
                 self.failed[active.run] = cause
 
+    def _report_progress(self, active: _ActiveRun, state: State) -> None:
+        """Tell the watcher how far a run has come, unless it was told a moment ago."""
+        if time.monotonic() - self.reported_at.get(active.run, -math.inf) > PROGRESS_SECONDS:
+            self.watcher.progressed(active.run, active_status(active.run, active.job, state))
+            self.reported_at[active.run] = time.monotonic()
+
     def _close(self, active: _ActiveRun, state: State) -> str:
         """Close a run that has ended or is stuck; return why it failed, empty on success."""
+        with ExitStack() as lock:
+            # A ``cancel`` that is ending the run holds this lock until it has recorded why.
+            with suppress(StartLocked, RecordError):
+                lock.enter_context(start_lock(active.job.folder, wait=START_SECONDS))
+            return self._close_locked(active, state)
+
+    def _close_locked(self, active: _ActiveRun, state: State) -> str:
         # An adopted run may have ended before we polled it first: the time of its end is unknown.
         ended = None if active.adopted else time.time()
+        job = with_newest_attempt(active.job)
+        has_failure = (job.folder / f"failure-{job.attempt}.json").exists()
+        if has_failure and failure(job.folder) == ENDED_BY_USER:
+            return ENDED_BY_USER
         if state.phase == "stuck":
             self.launcher.cancel(active.job, stuck=True)
-        job = with_newest_attempt(active.job)
-        if closed(job.folder, job.attempt):
-            if finished(job.folder):
-                return ""  # The job closed itself.
-            if failure(job.folder) == ENDED_BY_USER:
-                return ENDED_BY_USER
+        if not has_failure and closed(job.folder, job.attempt) and finished(job.folder):
+            return ""  # The job closed itself.
         try:
             cause = close_job(job, ended, state.cause, state)
         except RecordError as error:

@@ -1,26 +1,29 @@
-"""Report the state of every run of a study, and cancel runs."""
+"""Report the state of every run of a study, once or until all have ended, and cancel runs."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from scalewise.errors import LaunchError, OutOfReach, StartLocked
-from scalewise.launch import Launcher
+from scalewise.launch import Job, Launcher, State
 from scalewise.record.close import closed
-from scalewise.record.study_files import failure, finished, read_study
+from scalewise.record.run_progress import RunProgress, read_ended_progress
+from scalewise.record.study_files import finished, last_failure, outcome, read_study
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import (
     ENDED_BY_USER,
     close_job,
+    job_progress,
     load_job,
     make_launcher,
-    share_done,
     unclosed_job,
 )
-from scalewise.study.locks import start_locks
+from scalewise.study.locks import START_SECONDS, start_lock, study_is_locked
 
-START_SECONDS = 10.0
-"""Seconds that ``cancel`` waits for a run that is being started."""
+FOLLOW_SECONDS = 1.0
+"""Seconds between two looks at a study that is followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +31,51 @@ class Status:
     """The state of one run."""
 
     run: RunSpec
-    phase: Literal["finished", "running", "failed", "missing"]
+    phase: Literal["finished", "running", "queued", "failed", "missing"]
     cause: str = ""
-    """Why a run failed; of a running run, its progress or why it waits."""
+    """Why a run failed, or why it is queued; of a running run, a remark of its launcher."""
+    progress: RunProgress = field(default_factory=RunProgress)
+    job: str | None = None
+    """The id of an active run's job in a scheduler's queue."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run is in a queue or runs."""
+        return self.phase in ("queued", "running")
 
 
 def status(folder: Path) -> list[Status]:
     """Return the state of every run of a study, without changing any."""
-    study = read_study(folder)
-    launcher = make_launcher(study)
-    return [_status(launcher, run, folder.resolve() / run.id) for run in study.runs()]
+    return next(follow(folder))
+
+
+def follow(folder: Path) -> Iterator[list[Status]]:
+    """Yield the state of every run about once a second, until no run is active; change none.
+
+    While a ``scalewise run`` works on the study, it may start further runs.
+    """
+    study, folder = read_study(folder), folder.resolve()
+    launcher = make_launcher(study)  # Only the same one notices that Slurm forgot a job.
+    while True:
+        locked = study_is_locked(folder)  # Read first: its last runs may end in between.
+        states = [_status(launcher, run, folder / run.id, locked) for run in study.runs()]
+        yield states
+        if not locked and not any(state.is_active for state in states):
+            return
+        time.sleep(FOLLOW_SECONDS)
+
+
+def active_status(run: RunSpec, job: Job, state: State) -> Status:
+    """Return the status of a run whose launcher says that it is running or queued."""
+    job = state.job or job
+    job_id = job.details.get("job")
+    progress = _with_plan(job_progress(job), run)
+    if not state.queued:
+        return Status(run, "running", state.note, progress, job_id)
+    waits_since = None if progress.elapsed else job.details.get("submitted")  # Else requeued.
+    waited = max(0.0, time.time() - waits_since) if waits_since else None
+    progress = replace(progress, samples_per_second=None, elapsed=waited)
+    return Status(run, "queued", state.note, progress, job_id)
 
 
 def cancel(folder: Path) -> list[RunSpec]:
@@ -52,7 +90,7 @@ def cancel(folder: Path) -> list[RunSpec]:
             continue
         try:
             # A run that is being started may have no processes yet: wait until it has.
-            with start_locks([home], wait=START_SECONDS):
+            with start_lock(home, wait=START_SECONDS):
                 job = unclosed_job(home)
                 if job and launcher.poll(job).phase != "ended":
                     launcher.cancel(job)
@@ -65,20 +103,28 @@ def cancel(folder: Path) -> list[RunSpec]:
     return ended
 
 
-def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
+def _status(launcher: Launcher, run: RunSpec, home: Path, locked: bool) -> Status:
+    """Return the status of a run; ``locked``: a ``scalewise run`` is there to record its end."""
     job = load_job(home)
     try:
         state = launcher.poll(job) if job and not closed(home, job.attempt) else None
     except LaunchError as error:
-        return Status(run, "running", f"not confirmed: {error}")
+        state = State("running", note=f"not confirmed: {error}")
     if job and state and state.phase == "running":
-        job_id = (state.job or job).details.get("job")
-        job_note = f" (job {job_id})" if job_id else ""
-        return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{job_note}")
+        return active_status(run, job, state)
     if finished(home):
-        return Status(run, "finished")
-    if unclosed_job(home):
-        return Status(run, "failed", "its end was not seen; `scalewise run` continues it")
-    if cause := failure(home):
-        return Status(run, "failed", cause)
-    return Status(run, "missing")
+        return Status(run, "finished", progress=read_ended_progress(home, outcome(home)))
+    if job and unclosed_job(home):
+        if locked:
+            return active_status(run, job, State("running", note="its end is being recorded"))
+        progress = replace(job_progress(job), samples_per_second=None, elapsed=None)
+        return Status(run, "failed", "its end was not seen; `scalewise run` continues it", progress)
+    if end := last_failure(home):
+        return Status(run, "failed", end.cause, _with_plan(read_ended_progress(home, end), run))
+    return Status(run, "missing", progress=_with_plan(RunProgress(), run))
+
+
+def _with_plan(progress: RunProgress, run: RunSpec) -> RunProgress:
+    """Fill in the steps that the study asks for, if the run has not recorded its length."""
+    planned = run.stop_after or run.total_steps
+    return progress if progress.total else replace(progress, total=planned)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.choice import require_price, stop_advice
+from scalewise.analysis.advise.choice import require_full_run, require_price, stop_advice
 from scalewise.analysis.cost.rates import Rate
 from scalewise.report.text.advice import stop_sentence
-from scalewise.results import measured_curves
+from scalewise.results import for_full_run, measured_curves
 from scalewise.spec import StudySpec
 
 
@@ -23,11 +23,14 @@ class PurposeRule:
     def __post_init__(self) -> None:
         for limit in self.purpose.limits:
             require_price(limit, self.rate)
+        if self.study.full_run is None and any(run.stop_after for run in self.study.runs()):
+            require_full_run(self.purpose)
 
     def stop_reason(self, devices: int) -> str:
         """Return why no curve of the study gains from ``devices`` or more; empty to continue."""
         advices = []
-        for curve in measured_curves(self.study, self.folder):
+        for measured in measured_curves(self.study, self.folder):
+            curve = for_full_run(measured, self.study)
             if devices <= max(point.devices for point in curve.points):  # Measured already.
                 continue
             where = repr(curve.where)  # The settings, except devices, that make runs one curve.

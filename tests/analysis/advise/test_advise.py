@@ -1,6 +1,7 @@
 """Advice: the sweet spots of published tables, chances, neighbours, nonsense refused."""
 
 import json
+import math
 import re
 from itertools import pairwise
 from typing import get_type_hints
@@ -17,12 +18,14 @@ from paths import STUDIES
 from scalewise.analysis.advise import Purpose
 from scalewise.analysis.advise.purpose import GOALS, PURPOSES
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
+from scalewise.analysis.summary import summarize
 from scalewise.cli import analysis_commands
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.report import advice_sections, formats
 from scalewise.report.text.advice import cause_sentence, scale_label
 from scalewise.report.text.break_even import break_even_sentences
+from scalewise.report.text.verdict import limit_title
 from scalewise.spec import Topology
 
 PUBLISHED = STUDIES / "published"
@@ -80,8 +83,8 @@ def test_on_the_smaller_data_set_more_than_8_buy_almost_no_time_for_fixed_costs(
     assert found.returns.cause.kind == "fixed"
     cause = cause_sentence(found.returns.cause)
     assert cause.startswith("The cause is fixed costs")
-    assert "about 318 of the 325.7 s that T(N) = 317.9 + " in cause
-    assert devices("micro", "time") == 16  # 32 are less than 1 % faster.
+    assert "about 309 of the 326 s that T(N) = 308.6 + 59,645/X(N) + " in cause
+    assert devices("micro", "time") == 32  # Only time counts, and 32 are 0.6 % faster than 16.
 
 
 @pytest.mark.parametrize(
@@ -102,8 +105,9 @@ def test_the_rows_up_to_8_devices_lead_to_the_same_advice(name, purpose, chosen)
         scaling="weak",
         devices_per_node=4,
     )
-    found = scalewise.advise(curve, purpose)
-    assert found.chosen.devices == chosen
+    found = scalewise.advise(curve, purpose, up_to=32)
+    best = found.beyond.scale if found.beyond else found.chosen
+    assert best.devices == chosen
     assert found.returns.enough == (8 if name == "micro" else None)
 
 
@@ -115,8 +119,8 @@ def test_devices_that_buy_no_time_are_not_advised(times):
 
 
 def test_a_prediction_below_the_fixed_costs_is_warned_of():
-    found = scalewise.advise(published("tiny"), "time")
-    assert not found.chosen.measured
+    found = scalewise.advise(published("tiny"), "time", up_to=128)
+    assert found.chosen.devices == 32 and found.beyond.scale.devices == 128
     assert any("is not explained by the other rows" in text for text in found.warnings)
     assert any("from 64 devices on the predicted time is below" in text for text in found.warnings)
 
@@ -149,14 +153,15 @@ def test_returns_diminish_at_the_first_doubling_that_adds_less_than_half():
 
 def test_without_times_scales_are_weighed_by_throughput():
     curve = curve_from_numbers([(1, 100.0), (2, 180.0), (4, 300.0)], devices_per_node=4)
-    found = scalewise.advise(curve, "throughput=150")
+    found = scalewise.advise(curve, "throughput=150", up_to=16)
     assert (found.chosen.devices, found.chosen.time, found.chosen.cost) == (2, None, None)
     assert [scale.devices for scale in found.scales] == [1, 2, 4, 8, 16]
     assert str(found.scales[-1].topology) == "4x4"
 
 
-def test_doublings_up_to_what_is_asked_are_weighed():
-    found = some_advice(at=[48], price=1)
+@pytest.mark.parametrize("asked", [{"at": [48]}, {"up_to": 48}])
+def test_doublings_up_to_what_is_asked_are_predicted(asked):
+    found = some_advice(price=1, **asked)
     assert [scale.devices for scale in found.scales] == [1, 2, 4, 8, 16, 32, 48]
     assert [scale.measured for scale in found.scales] == [True] * 4 + [False] * 3
 
@@ -165,6 +170,79 @@ def test_doublings_up_to_what_is_asked_are_weighed():
 def test_a_number_of_devices_to_weigh_is_whole(count):
     with pytest.raises(SpecError, match="a number of devices must be"):
         some_advice(at=[count])
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"up_to": 4}, "up_to=4 is below the 8 devices that were measured"),
+        ({"at": [6]}, "6 devices are fewer than the 8 that were measured"),
+        ({"up_to": float("nan")}, "a number of devices must be whole, got nan"),
+    ],
+)
+def test_advice_beyond_what_was_measured_wants_more_than_was_measured(asked, says):
+    with pytest.raises(SpecError, match=says):
+        some_advice(**asked)
+
+
+def test_the_published_tables_are_answered_from_what_was_measured():
+    found = scalewise.advise(published("tiny"), "time")
+    assert found.chosen.devices == 32 and found.chosen.measured and found.beyond is None
+    assert all(scale.measured for scale in found.scales)
+    assert found.sentences[1] == ("More than 32 devices were not measured: up_to=64 predicts them.")
+    assert any(text.startswith("32 devices: 310 s is not explained") for text in found.warnings)
+    told = json.loads(advice_sections.as_json(found))
+    assert (told["devices"], told["beyond"]) == (32, None)
+    # On the smaller data set 32 devices are 0.6 % faster than 16.
+    found = scalewise.advise(published("micro"), "time")
+    assert found.chosen.devices == 32
+
+
+def test_what_lies_beyond_the_measured_scales_is_the_second_sentence():
+    found = scalewise.advise(published("tiny"), "time", up_to=64)
+    assert found.chosen.devices == 32
+    saved = found.beyond.saved
+    assert saved.low < saved.value < saved.high < 1
+    assert saved.value == pytest.approx(1 - found.scales[-1].time.value / 310)
+    assert re.fullmatch(
+        r"Predicted: 64 devices \(16x4\) would save 18 % of the time \(90 %: −10 % to 44 %\) at "
+        r"\+63 % device-hours\. Measure them first\.",
+        found.sentences[1],
+    )
+    told = json.loads(advice_sections.as_json(found))
+    assert told["devices"] == 32
+    assert told["beyond"]["devices"] == 64 and told["beyond"]["measured"] is False
+    assert set(told["beyond"]["saved"]) == {"value", "low", "high", "count"}
+    assert told["beyond"]["added_device_hours"] == pytest.approx(0.63, abs=0.01)
+
+
+def test_a_limit_that_only_a_predicted_scale_meets_leaves_the_choice_open():
+    found = scalewise.advise(published("tiny"), "deadline=290s", up_to=128)
+    assert found.chosen is None and found.closest.devices == 32
+    assert found.beyond.scale.devices == 64  # 128 would take more device-hours.
+    assert found.sentences[1].startswith("Predicted: 64 devices (16x4) would meet it: 253.1 [")
+    assert "; the chance to meet the limit is 78 %. Measure them first." in found.sentences[1]
+    none = scalewise.advise(published("tiny"), "deadline=100s", up_to=64)
+    assert none.beyond is None
+    assert none.sentences[1] == "Predicted: no number of devices up to 64 meets it either."
+    small = scalewise.advise(published("micro"), "balanced", up_to=64)
+    assert (
+        small.sentences[1] == "Predicted: no number of devices up to 64 serves the purpose better."
+    )
+
+
+def test_predicted_scales_end_where_the_global_batch_cannot_feed_more(tmp_path):
+    study = a_study(global_batch=64, topologies=["1x1", "1x2", "1x4"])
+    records = play_all(study, tmp_path)
+    (curve,) = scaling_curves(study, records)
+    found = scalewise.advise(curve, "time", up_to=512)
+    assert found.batch_limit == 64
+    assert [scale.devices for scale in found.scales] == [1, 2, 4, 8, 16, 32, 64]
+    text = "A global batch of 64 can feed at most 64 devices: larger numbers are not considered."
+    assert text in found.sentences
+    assert scalewise.advise(published("tiny"), "time").batch_limit is None
+    few = scalewise.advise(curve, "time", up_to=16)
+    assert few.scales[-1].devices == 16 and text not in few.sentences
 
 
 def test_a_node_that_is_used_in_part_can_be_charged_whole():
@@ -216,10 +294,12 @@ def seconds(devices):
 def test_the_simulated_cluster_is_advised_on_as_its_law_says(simulated, wanted, slack):
     limit = slack * seconds(wanted)
     right = min(n for n in (1, 2, 4, 8, 16, 32, 64) if seconds(n) <= limit)
-    found = scalewise.advise(simulated, f"deadline={limit:.3f}s")
-    assert found.chosen.devices == right
+    found = scalewise.advise(simulated, f"deadline={limit:.3f}s", up_to=64)
+    best = found.chosen or found.beyond.scale
+    assert best.devices == right
+    assert best.measured == (right <= 16)
     truth = right * seconds(right) / 3600
-    assert found.chosen.device_hours.low <= truth <= found.chosen.device_hours.high
+    assert best.device_hours.low <= truth <= best.device_hours.high
 
 
 def test_a_recorded_study_names_the_spans_that_are_no_training(simulated):
@@ -260,7 +340,7 @@ def test_what_is_chosen_meets_its_limits_and_lies_on_the_front_of_time_and_spend
         a.slowness > b.slowness and a.device_time < b.device_time for a, b in pairwise(front)
     )
     if found.chosen is None:
-        assert "No scale of 1 to 64 devices meets" in found.reason
+        assert "No measured scale of 1 to 16 devices meets" in found.reason
         return
     if found.purpose.limits:
         assert found.chosen.chance >= 0.5 - 1e-9
@@ -272,13 +352,13 @@ def test_what_is_chosen_meets_its_limits_and_lies_on_the_front_of_time_and_spend
 def test_no_scale_that_meets_the_purpose_is_a_sentence_with_the_closest():
     found = some_advice("deadline=1s")
     assert found.chosen is None
-    assert found.closest.devices == 32
+    assert found.closest.devices == 8
     assert found.reason.startswith(
-        "No scale of 1 to 32 devices meets deadline=1s; the closest is 32 devices, predicted: "
+        "No measured scale of 1 to 8 devices meets deadline=1s; the closest is 8 devices, measured:"
     )
     told = json.loads(advice_sections.as_json(found))
     assert (told["devices"], told["topology"], told["chosen"]) == (None, None, None)
-    assert told["closest"]["devices"] == 32
+    assert told["closest"]["devices"] == 8
 
 
 @pytest.mark.parametrize(
@@ -401,12 +481,17 @@ def test_different_money_is_not_compared():
 
 
 def test_the_table_and_the_json_hold_every_scale():
-    found = scalewise.advise(published("tiny"), "efficiency=0.9", price=2.5)
+    found = scalewise.advise(published("tiny"), "efficiency=0.9", up_to=128, price=2.5)
     (section,) = advice_sections.sections(found)
-    assert section.lines[0] == "for efficiency=0.9; intervals are 90 %"
+    assert section.lines[:2] == (
+        "for efficiency=0.9; efficiency is by throughput; intervals are 90 % (of numbers measured "
+        "once: by a prediction from all points)",
+        "on 32 devices, efficiency is 89.3 % by throughput (training steps alone) and 23.7 % by "
+        "complete time (with start-up)",
+    )
     rows = section.tables[0].rows
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64", "128"]
-    assert rows[4][-1] == "measured, Pareto, chosen"
+    assert rows[4][-2:] == ("yes", "measured, chosen")
     told = json.loads(advice_sections.as_json(found))
     assert (told["devices"], told["topology"], told["purpose"]) == (16, "4x4", "efficiency=0.9")
     assert [each["devices"] for each in told["alternatives"]] == [8, 32]
@@ -417,6 +502,7 @@ def test_the_table_and_the_json_hold_every_scale():
 SHOWN = [
     ("advise", "tiny", {"purpose": "efficiency=0.9", "price": 2.5}),
     ("advise", "micro", {"purpose": "deadline=350s"}),
+    ("advise", "tiny", {"purpose": "time", "up_to": 64}),
     ("advise", "tiny", {"purpose": "energy=2kWh", "device": "h100"}),
     ("advise", "tiny", {"purpose": "deadline=20min", "wait": "8=2min,32=15min"}),
     ("advise", "tiny", {"purpose": "efficiency=0.8", "worth": 32}),
@@ -428,7 +514,7 @@ SHOWN = [
     }),
     ("time-to-target", "tiny", {
         "purpose": "deadline=6h", "target": "samples=50e6 at 512", "batch": 64,
-        "critical_batch": 8192,
+        "critical_batch": 8192, "up_to": 128,
     }),
 ]  # fmt: skip
 """Guides, and what the commands in them ask."""
@@ -442,7 +528,7 @@ def test_the_guides_show_what_is_printed(guide):
         for where, name, question in SHOWN
         if where == guide
         for line in formats.plain_text(
-            advice_sections.sections(scalewise.advise(published(name), **question))
+            advice_sections.sections(scalewise.advise(published(name), **question)), brief=True
         ).splitlines()
     }
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
@@ -452,11 +538,26 @@ def test_the_guides_show_what_is_printed(guide):
     assert [line for line in lines if line not in printed] == []
 
 
+def test_with_throughputs_what_grows_is_outside_the_steps():
+    throughputs = [(1, 10.0), (2, 20.0), (4, 38.0), (8, 70.0), (16, 100.0)]
+    times = [(count, 10_000 / rate + 5 * math.log2(count)) for count, rate in throughputs]
+    found = scalewise.advise(curve_from_numbers(throughputs, times=times), "time")
+    assert cause_sentence(found.returns.cause) == (
+        "The cause is what grows with devices outside the steps (such as the launch): about 20 of "
+        "the 120 s that T(N) = 10,000/X(N) + 5 log2 N gives for 16 devices."
+    )
+    title = "Costs outside the steps that grow with the devices are about 17 % of the time"
+    assert limit_title(summarize(found.curve, source="")) == f"{title} on 16 devices"
+
+
 def test_a_time_that_grows_is_not_laid_to_fixed_costs():
     found = scalewise.advise(
         scalewise.curve(times=[(1, 1000.0), (2, 1100.0), (4, 1300.0), (8, 1500.0)]), "time"
     )
-    assert any(text.startswith("The cause is what grows with devices") for text in found.sentences)
+    assert any(
+        text.startswith("The cause is what grows with devices (a start that takes longer, or an ")
+        for text in found.sentences
+    )
     worth = scalewise.advise(found.curve, "efficiency=0.8", worth=8).worth
     assert any(
         "if all time that more devices do not shorten is the start" in text

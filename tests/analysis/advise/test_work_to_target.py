@@ -119,7 +119,7 @@ def test_whatever_was_measured_the_answers_are_in_order(batches, least, critical
     found = work_to_target([(batch, law(batch, least, critical)) for batch in batches])
     for each in (found.critical, found.least_work, found.least_steps, found.work(at)):
         assert 0 < each.low <= each.value <= each.high < inf
-    slack = 1.0001  # Quantiles between laws are interpolated.
+    slack = 1.001  # Quantiles between laws are interpolated.
     assert found.least_work.value <= slack * found.work(at).value
     assert found.work(at).value <= slack * found.work(2 * at).value
     assert found.least_steps.value <= slack * found.steps(2 * at).value

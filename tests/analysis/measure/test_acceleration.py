@@ -18,7 +18,9 @@ from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Fake
 from scalewise.frameworks.torch import Torch
 from scalewise.record.write import write_json
-from scalewise.report import curve_table, formats, plot
+from scalewise.report import curve_table, formats
+from scalewise.report.curve_report import curve_reports
+from scalewise.report.figures.all_figures import all_figures
 from scalewise.report.text.doubts import warning_text
 from scalewise.spec import RunSpec
 
@@ -86,7 +88,7 @@ def test_the_published_example_has_its_published_numbers():
         "24.00",
     ]
     last = dict(zip(shown.header, shown.rows[1]))
-    assert (last["epoch s"], last["by epoch"], last["by first epoch"]) == (
+    assert (last["epoch time s"], last["by epoch"], last["by first epoch"]) == (
         "14.00",
         "15.36",
         "9.167",
@@ -169,8 +171,8 @@ def test_nothing_is_predicted_or_advised_from_several_kinds(mixed):
 
 def test_plots_and_pages_of_kinds_have_no_efficiency(tmp_path, capsys):
     folder = played(kinds_study(), tmp_path)
-    curves = results.curves([folder])
-    assert not {"efficiency", "speedup", "both"} & set(plot.available(curves))
+    shown = all_figures(curve_reports(results.all_explained([folder])))
+    assert not {"efficiency", "speedup", "both"} & set(shown)
     page = tmp_path / "page.html"
     app(["report", str(folder), "-o", str(page)], standalone_mode=False)
     assert "acceleration 4 x" in page.read_text()

@@ -20,12 +20,15 @@ from scalewise.analysis.advise.job_time import EPOCH_SPANS, START_SPANS
 from scalewise.analysis.explain.whatif import REMOVABLE_PARTS
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.window import lifetime_parts
+from scalewise.analysis.predict.complete_time import FITTED_START
 from scalewise.frameworks.__main__ import do_train
 from scalewise.record.close import close
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.record.schema import PHASES, SPAN_COLORS, SPANS, UNEXPLAINED, recurring
 from scalewise.record.write import write_json
-from scalewise.report import curve_table, explanation_sections, formats, page, plot, tables
+from scalewise.report import curve_table, explanation_sections, formats, page, tables
+from scalewise.report.curve_report import curve_reports
+from scalewise.report.figures.times import complete_time
 from scalewise.spec import StudySpec
 
 NAMES = [span.name for span in SPANS]
@@ -85,22 +88,19 @@ def test_every_second_of_a_requeued_run_is_told(tmp_path, monkeypatch, world):
         "json of explain": json.loads(explanation_sections.as_json([why]))["curves"][0]["points"][
             0
         ]["complete"],
-        "plot": {
-            name: bar.get_height()
-            for bar, name in zip(*_bars_and_names(plot.figure([curve], ["time"])))
-        },
+        "plot": {part.name: part.heights[0] for part in time_bars(folder, curve, why)},
     }
     for where, parts in told.items():
         assert parts["earlier"] == pytest.approx(QUEUED, abs=0.1), where
         assert sum(parts.values()) == pytest.approx(point.time.value, abs=0.05), where
         assert parts[UNEXPLAINED] == pytest.approx(0.0, abs=0.01), where
-    assert page.html([curve], [why]).count('<th scope="col">earlier</th>') == 2
+    assert page.html(curve_reports([(folder, curve, why)])).count(">earlier</th>") == 2
 
 
-def _bars_and_names(figure):
-    (axes,) = figure.axes
-    names = [text.get_text() for text in axes.get_legend().get_texts()]
-    return axes.patches, list(reversed(names))
+def time_bars(folder, curve, why):
+    figure = complete_time(curve_reports([(folder, curve, why)]))
+    size = {"seconds, complete job": 1, "minutes, complete job": 60}[figure.y.label]
+    return [replace(part, heights=(size * part.heights[0],)) for part in figure.bars]
 
 
 def test_every_declared_span_is_in_every_output(tmp_path, monkeypatch):
@@ -117,11 +117,11 @@ def test_every_declared_span_is_in_every_output(tmp_path, monkeypatch):
     (reasons,) = explanation_sections.sections([why])
     assert cells(section.tables, "Where the complete time went") == seconds
     assert cells(reasons.tables, "The complete time in seconds") == seconds
-    bars, names = _bars_and_names(plot.figure([curve], ["time"]))
-    assert {name: bar.get_height() for bar, name in zip(bars, names)} == seconds
-    assert len({bar.get_facecolor() for bar in bars}) == len(seconds)
-    html = page.html([curve], [why])
-    assert all(html.count(f'<th scope="col">{name}</th>') >= 2 for name in seconds)
+    bars = time_bars(folder, curve, why)
+    assert {part.name: part.heights[0] for part in bars} == pytest.approx(seconds)
+    assert len({part.color for part in bars}) == len(seconds)
+    html = page.html(curve_reports([(folder, curve, why)]))
+    assert all(html.count(f">{name}</th>") >= 2 for name in seconds)
     for text in (formats.as_json([curve]), explanation_sections.as_json([why])):
         assert set(json.loads(text)["curves"][0]["points"][0]["complete"]) == set(seconds)
     assert all(f"complete_{name}" in formats.comma_separated([curve]) for name in seconds)
@@ -141,7 +141,7 @@ def test_what_is_declared_of_spans_is_whole():
     assert set(SPAN_COLORS) == set(PARTS)
     assert len(set(SPAN_COLORS.values())) == len(SPAN_COLORS)
     again = {"train", "earlier", "trace", "loaders"}
-    assert {*START_SPANS, *EPOCH_SPANS} | again == set(PARTS)
+    assert {*START_SPANS, *EPOCH_SPANS} - {FITTED_START} | again == set(PARTS)
     assert {*REMOVABLE_PARTS.values()} == {*recurring("every epoch")}
 
 

@@ -22,13 +22,14 @@ from scalewise.analysis.predict.series import curve_series, make_series, require
 from scalewise.catalog.curves import CURVES_FOLDER, load_published_curves
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.report import prediction_plot, prediction_sections
+from scalewise.report import prediction_sections
 from scalewise.report.text.prediction import (
     describe_reach,
     next_measurement,
     prediction_sentences,
     prediction_warnings,
 )
+from scalewise.report.write_figures import prediction_figures, write_prediction
 from scalewise.spec import Topology
 
 N = np.array([1.0, 2, 4, 8, 16, 32])
@@ -212,6 +213,20 @@ def test_a_measurement_that_comes_as_expected_shrinks_the_interval_as_announced(
     assert then.width[0] / told.width == pytest.approx(told.shrinks, rel=0.3)
 
 
+def test_efficiency_does_not_rise_beyond_the_last_point_unless_it_rose_there():
+    steep = {1: 332.6, 2: 666.8, 4: 1333, 8: 740, 16: 1088}
+    curve = curve_from_numbers(steep.items(), scaling="weak", devices_per_node=4)
+    made = predict(curve, [32, 64, 128])
+    shares = [made.efficiency(point) for point in (curve.points[-1], *made.points)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] < 0.205
+
+    rates = [332.6, 666.8, 1333, 500, 1088]
+    rising = make_series([1, 2, 4, 8, 16], rates, scaling="weak", per_node=4)
+    (beyond,) = forecast.forecast(rising, np.array([32.0])).by_machines
+    assert beyond < np.log(rising.cost[-1])
+
+
 def test_equal_curves_have_equal_answers_and_seeds_hardly_matter():
     points, at = make_series(N, 100 * N**0.9, "throughput", "weak", 8), np.array([64.0])
     first = forecast.forecast(points, at)
@@ -225,7 +240,7 @@ def test_equal_curves_have_equal_answers_and_seeds_hardly_matter():
 def test_the_sentences_carry_the_arithmetic():
     told = a_prediction(scaling="weak", devices_per_node=4)
     sentences = prediction_sentences(told)
-    assert sentences[0].startswith(
+    assert sentences[2].startswith(
         "Expected per-device throughput after each doubling: 97.1 % (logarithmic loss 2.9 % = 1.7 %"
     )
     value = told.at(16).throughput.value
@@ -330,9 +345,9 @@ def test_times_of_unlike_work_are_not_predicted():
     ("at", "said"),
     [
         ([], "no number of devices"),
-        ([3], "3 devices are fewer than the 8 that were measured"),
         ([0], "from 1 to"),
         ([-4], "from 1 to"),
+        ([10**9], "from 1 to 10,000,000, got 1,000,000,000"),
         ([2.5], "must be whole"),
         ([float("nan")], "must be whole"),
         ([True], "must be whole"),
@@ -404,20 +419,26 @@ def test_json_has_the_documented_shape():
     told = json.loads(prediction_sections.as_json(predict(curve, at=[16, 32])))
     assert told["schema"] == 1
     assert [point["devices"] for point in told["points"]] == [16, 32]
-    assert set(told["points"][0]) == {"devices", "nodes", "throughput", "time", "reach"}
+    fields = {"devices", "nodes", "throughput", "time", "reach", "held_out"}
+    assert set(told["points"][0]) == fields
     assert set(told["points"][0]["throughput"]) == {"value", "low", "high", "count"}
     assert told["next"]["devices"] == 16
     assert 0 < told["next"]["shrinks"] < 1
     assert {"law", "metric", "formula", "parameters", "error", "values"} == set(told["laws"][0])
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_the_band_is_drawn(tmp_path, ending):
+def test_the_band_is_drawn(tmp_path):
     curve = curve_from_numbers(rows(TINY["throughput"], 8), times=rows(TINY["time"], 8))
-    path = prediction_plot.write(predict(curve, at=[16, 32]), tmp_path / f"p.{ending}")
-    assert path.stat().st_size > 5000
+    prediction = predict(curve, at=[16, 32])
+    for figure, metric in zip(prediction_figures(prediction), ("throughput", "time"), strict=True):
+        (band,) = [line for line in figure.lines if line.role == "predicted"]
+        low, high = band.low[1], band.high[1]
+        expected = getattr(prediction.at(16), metric)
+        assert high / low == pytest.approx(expected.high / expected.low)
+        assert low < band.y[1] < high
+    assert write_prediction(prediction, tmp_path / "p.png").stat().st_size > 5000
     with pytest.raises(SpecError, match="unknown ending"):
-        prediction_plot.write(a_prediction(), tmp_path / "p.pdf")
+        write_prediction(prediction, tmp_path / "p.gif")
 
 
 @pytest.fixture

@@ -505,5 +505,5 @@ def test_what_a_process_raises_is_raised_and_one_that_dies_is_said():
 def test_many_problems_are_cut_and_all_are_in_the_json():
     problems = [{"path": str(n), "problem": f"{n} is broken"} for n in range(30)]
     found = datasets.CheckedDataset("images", "a", {}, {}, {}, {}, problems, [])
-    assert str(found).splitlines()[-1] == "  … and 10 problems more; --json has all"
+    assert str(found).splitlines()[-1] == "  … and 10 problems more; the JSON output has all"
     assert len(plain(found)["problems"]) == 30

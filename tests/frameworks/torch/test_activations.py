@@ -1,5 +1,7 @@
 """What a forward leaves in memory for its backward, in live bytes of tensors."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -83,6 +85,7 @@ def test_blocks_keep_what_theory_says(how, each):
     assert kept(how) == pytest.approx(computed, rel=0.001)
 
 
+@cache
 def learned(how):
     """Return all that a residual network is after a step."""
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """How many devices to use for a purpose, and why.
 
 choice               the advice: the scale (number of devices) that serves a purpose best
+best_scale           the best of several scales for a purpose, and the Pareto front
 purpose              what users ask for: limits (deadline=2h), and a goal (time, device-hours, …)
 scale                a scale: a number of devices with its time, cost and energy
 candidates           all scales that are considered, under the conditions of the user
@@ -19,7 +20,7 @@ packing              how to place many equal runs on a number of devices
 The sentences that describe an advice are in ``report.text``.
 """
 
-from scalewise.analysis.advise.choice import Advice, advise
+from scalewise.analysis.advise.choice import Advice, Beyond, advise
 from scalewise.analysis.advise.conditions import Conditions
 from scalewise.analysis.advise.diminishing_returns import DiminishingReturns
 from scalewise.analysis.advise.purpose import Limit, Purpose
@@ -34,6 +35,7 @@ from scalewise.analysis.cost.energy_use import Power
 
 __all__ = [
     "Advice",
+    "Beyond",
     "Conditions",
     "DiminishingReturns",
     "Limit",

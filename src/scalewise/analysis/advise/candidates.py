@@ -3,17 +3,70 @@ time, cost and energy under the conditions of the user (a target, interruptions,
 """
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Real
 
 from scalewise.analysis.advise.conditions import ResolvedConditions
 from scalewise.analysis.advise.interruptions import MAX_SLOWDOWN
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, widened
 from scalewise.analysis.cost.rates import Rate
-from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.predict import PredictedPoint, Prediction
+from scalewise.analysis.predict.extrapolation import fixed_global_batch
 from scalewise.analysis.predict.series import curve_series
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.record.read import RunRecord
+
+
+def candidate_counts(
+    curve: ScalingCurve, at: Iterable[int], up_to: int | None, batch_limit: int | None
+) -> list[int]:
+    """Return the measured counts; with ``at`` or ``up_to`` also these and all doublings up to the
+    largest of them, but no predicted count above ``batch_limit``.
+    """
+    measured = {point.devices for point in curve.points}
+    if len(measured) < 2:
+        raise NotEnoughData(
+            f"advice needs measurements on 2 numbers of devices, got {len(measured)}",
+            hint="measure one more, twice as large as the largest",
+        )
+    largest = max(measured)
+    if up_to is not None and _is_finite(up_to) and up_to < largest:
+        raise SpecError(
+            f"{parameter('up_to', up_to)} is below the {largest} devices that were measured",
+            hint=f"leave it out to choose among measured scales, or give {2 * largest} or more",
+        )
+    asked = [*at, *([] if up_to is None else [up_to])]
+    for count in asked:
+        if count in range(1, largest) and count not in measured:
+            raise SpecError(
+                f"{count} devices are fewer than the {largest} that were measured",
+                hint=f"measure {count}; advice considers measured scales and larger ones",
+            )
+    # Values that are no counts are refused later, by predict().
+    last = max((int(count) for count in asked if _is_finite(count)), default=largest)
+    if batch_limit is not None and batch_limit < last:
+        asked = [count for count in asked if not _is_finite(count) or count <= batch_limit]
+        last = max(batch_limit, largest)
+        asked.append(last)
+    # bit_length() is log2, rounded down, + 1: the end of the range is excluded.
+    doublings = [largest * 2**step for step in range(1, (last // largest).bit_length())]
+    return [*measured, *doublings, *asked]
+
+
+def _is_finite(count: object) -> bool:
+    return isinstance(count, Real) and math.isfinite(count)
+
+
+def batch_limit(curve: ScalingCurve, records: Sequence[RunRecord] = ()) -> int | None:
+    """Return the most devices that the global batch of strong scaling can feed, one sample each.
+    None if it is unknown, or if several devices share one model.
+    """
+    if any(record.spec.replicas < record.spec.topology.world for record in records):
+        return None
+    return fixed_global_batch(curve)
 
 
 def candidate_scales(
@@ -42,13 +95,13 @@ def candidate_scales(
             priced = replace(
                 priced,
                 device_hours=device_hours,
-                cost=device_hours * rate.per_device_hour if rate else None,
+                cost=rate.cost(device_hours) if rate else None,
                 currency=rate.currency if rate else None,
                 energy=_energy(as_measured, before_wait.time, power) if power else None,
             )
         # The wait in the queue comes last: it costs no device-hours and no energy.
         scales.append(conditions.wait.applied(priced) if conditions.wait else priced)
-    if not scales and conditions.interruptions:
+    if not any(scale.measured for scale in scales) and conditions.interruptions:
         raise SpecError(
             f"interrupted every {conditions.interruptions.every.text}, no scale finishes: the job "
             f"would take more than {MAX_SLOWDOWN:g} times as long",
@@ -63,7 +116,7 @@ def _scale_of(
 ) -> Scale:
     """Return the scale of a point of the measured job, before conditions and prices apply."""
     curve = prediction.curve
-    measured = next((p for p in curve.points if p.devices == point.devices), None)
+    measured = curve.point_at(point.devices)
     nodes = measured.nodes if measured else point.nodes
     per_node = curve.devices_per_node if whole_nodes else 1
     if per_node is None:
@@ -76,11 +129,17 @@ def _scale_of(
         nodes=nodes,
         charged=nodes * per_node if whole_nodes and nodes else point.devices,
         measured=measured is not None,
+        fitted_interval=measured is not None and not _has_interval(measured, has_times=has_times),
         throughput=point.throughput,
         time=point.time if has_times else None,
-        efficiency=_efficiency(point, prediction),
+        efficiency=_efficiency(point, prediction, measured),
         energy=measured.energy if measured else None,
     )
+
+
+def _has_interval(point: Point, *, has_times: bool) -> bool:
+    estimate = point.time if has_times else point.throughput
+    return estimate is not None and estimate.low is not None
 
 
 def _energy(as_measured: Scale, new_time: Estimate, power: Power) -> Estimate:
@@ -101,8 +160,14 @@ def _energy(as_measured: Scale, new_time: Estimate, power: Power) -> Estimate:
     return widened(new_time.through(lambda seconds: joules * seconds / time.value), spread)
 
 
-def _efficiency(point: PredictedPoint, prediction: Prediction) -> Estimate | None:
-    """Return the efficiency by throughput if the baseline has it, else by time; None if unknown."""
+def _efficiency(
+    point: PredictedPoint, prediction: Prediction, measured: Point | None
+) -> Estimate | None:
+    """Return the efficiency by throughput if the baseline has it, else by time; None if unknown.
+    The measured one has the interval of its repeats.
+    """
+    if measured and measured.efficiency and measured.efficiency.low is not None:
+        return measured.efficiency
     base = prediction.curve.baseline
     devices_ratio = point.devices / base.devices
     if devices_ratio == 1:

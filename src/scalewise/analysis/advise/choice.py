@@ -4,18 +4,19 @@ A scale is a number of devices with its expected time, cost and energy.
 
     device-hours = devices × time / 3600        cost = device-hours × price
 
-A scale serves a purpose if its expected values meet all limits; the goal ranks such scales.
+A scale serves a purpose if its expected values meet all limits; the goal ranks such scales. Only
+measured scales are recommended. The best predicted scale is reported beside them if users ask.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 
 from scipy.special import ndtr
 
+from scalewise.analysis.advise.best_scale import best_scale, excess, pareto_front
 from scalewise.analysis.advise.break_even import BreakEven, break_even
-from scalewise.analysis.advise.candidates import candidate_scales
+from scalewise.analysis.advise.candidates import batch_limit, candidate_counts, candidate_scales
 from scalewise.analysis.advise.conditions import Conditions, ResolvedConditions
 from scalewise.analysis.advise.diminishing_returns import (
     DiminishingReturns,
@@ -26,17 +27,27 @@ from scalewise.analysis.advise.purpose import GOALS, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, power_of
 from scalewise.analysis.cost.rates import Rate, price_of, same_money
+from scalewise.analysis.full_run import per_unit_of_work
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.predict import Prediction, predict
-from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.errors import SpecError, parameter
 
-DOUBLINGS_AHEAD = 2
-"""Doublings beyond the largest measurement that are candidates by default."""
-TIE_TOLERANCE = 0.01
-"""Scales within this fraction of the best are equally good: the smallest of them is chosen."""
+WHOLE_JOB_QUANTITIES = ("time", "device_hours", "cost", "energy")
+"""Quantities of a purpose that grow with the length of the training."""
 INTERVAL_SIGMAS = student_t_quantile(10**6)  # So many degrees of freedom: a normal distribution.
 """Standard deviations from the middle of a 90 % interval to its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beyond:
+    """A predicted scale that would serve the purpose better than every measured one."""
+
+    scale: Scale
+    saved: Estimate
+    """Share of the time of ``Advice.closest`` that it saves; below 0 if it takes longer."""
+    added_device_hours: float
+    """Device-hours that it takes more than ``Advice.closest``, as a share of those."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +58,14 @@ class Advice:
     prediction: Prediction
     scales: tuple[Scale, ...]
     """All candidates, from few devices to many."""
+    choices: tuple[Scale, ...]
+    """The candidates that may be chosen: the measured ones."""
     chosen: Scale | None
-    """The scale that serves the purpose best; None if no candidate meets all limits."""
+    """The choice that serves the purpose best; None if no choice meets all limits."""
+    beyond: Beyond | None = None
+    """The predicted scale that would serve the purpose better than all choices, if there is one."""
+    batch_limit: int | None = None
+    """The most devices that the global batch can feed, one sample each; None if unknown."""
     closest: Scale
     """The chosen scale or, if there is none, the one that misses limits by the smallest factor."""
     returns: DiminishingReturns
@@ -97,16 +114,7 @@ class Advice:
     @property
     def pareto(self) -> tuple[Scale, ...]:
         """Scales that no other scale equals or beats in both time and device-hours."""
-        pairs = {scale.devices: (scale.slowness, scale.device_time) for scale in self.scales}
-        return tuple(
-            scale
-            for scale in self.scales
-            if not any(
-                slowness <= scale.slowness and device_time <= scale.device_time
-                # Scales with the same pair of values do not exclude each other.
-                for slowness, device_time in set(pairs.values()) - {pairs[scale.devices]}
-            )
-        )
+        return pareto_front(self.scales, lambda scale: scale.device_time)
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -117,6 +125,7 @@ def advise(  # noqa: PLR0913 - one parameter per question
     purpose: Purpose,
     at: Iterable[int] = (),
     *,
+    up_to: int | None = None,
     price: Rate | float | str | None = None,
     watts: float | None = None,
     device: str | None = None,
@@ -125,37 +134,48 @@ def advise(  # noqa: PLR0913 - one parameter per question
     worth: int | None = None,
     runs: int | None = None,
     exactly: Iterable[int] = (),
+    as_measured: bool = False,
 ) -> Advice:
     """Return how many devices serve a purpose best; ``api.advise`` explains the parameters.
-    If ``exactly`` is given, only these numbers of devices are considered.
+    If ``exactly`` is given, only these numbers of devices are considered, and predicted ones may be
+    chosen like measured ones. A rehearsal without a full run is answered per unit of work, unless
+    ``as_measured``.
     """
     rate = None if price is None else price_of(price)
-    prediction = predict(curve, list(exactly) or _candidate_counts(curve, list(at)))
-    resolved = (conditions or Conditions()).resolve(prediction)
+    conditions = conditions or Conditions()
+    measured_curve = curve
+    if not as_measured and conditions.target is None:  # A target has its own amount of work.
+        curve = per_unit_of_work(curve)
+        if curve.unit_of_work:
+            require_full_run(purpose, conditions)
+    fed, exact_counts = batch_limit(curve, conditions.records), list(exactly)
+    prediction = predict(curve, exact_counts or candidate_counts(curve, at, up_to, fed))
+    resolved = conditions.resolve(prediction)
     power = power_of(curve, watts, device)
     candidates = candidate_scales(prediction, resolved, rate, power, whole_nodes=whole_nodes)
     for limit in purpose.limits:
         _require_quantity(limit, candidates, rate)
     scales = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in candidates)
-    feasible = [scale for scale in scales if _excess(scale, purpose) <= 0]
-    if feasible:
-        goal = GOALS[purpose.objective(scales)]
-        best = min(map(goal, feasible))
-        ties = [scale for scale in feasible if goal(scale) <= best * (1 + TIE_TOLERANCE)]
-        closest = min(ties, key=lambda scale: scale.devices)
-    else:
-        closest = min(scales, key=lambda scale: _excess(scale, purpose))
+    choices = tuple(scale for scale in scales if scale.measured or exact_counts)
+    goal = GOALS[purpose.objective(scales)]
+    chosen = best_scale(choices, purpose, goal)
+    closest = chosen or min(choices, key=lambda scale: excess(scale, purpose))
+    # Of equally good scales the smallest is taken: a predicted one must be better by a margin.
+    best = best_scale(scales, purpose, goal)
     return Advice(
         purpose=purpose,
         prediction=prediction,
         scales=scales,
-        chosen=closest if feasible else None,
+        choices=choices,
+        chosen=chosen,
+        beyond=_beyond(best, closest) if best and best not in choices else None,
+        batch_limit=fed,
         closest=closest,
         returns=find_diminishing_returns(prediction, scales, same_job=resolved.same_job),
         conditions=resolved,
         power=power,
         rate=rate,
-        worth=None if worth is None else break_even(curve, worth, purpose),
+        worth=None if worth is None else break_even(measured_curve, worth, purpose),
         runs=None if runs is None else pack_runs(runs, scales),
     )
 
@@ -169,26 +189,34 @@ def stop_advice(
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         return None
-    advice = advise(curve, purpose, exactly=[*measured, *larger], price=price)
+    advice = advise(curve, purpose, exactly=[*measured, *larger], price=price, as_measured=True)
     # Measuring can also stop if no scale, measured or predicted, serves the purpose.
     return None if advice.chosen and not advice.chosen.measured else advice
 
 
-def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
-    """Return the measured counts, ``at``, and doublings from the largest measured up to ``at``."""
-    measured = {point.devices for point in curve.points}
-    if len(measured) < 2:
-        raise NotEnoughData(
-            f"advice needs measurements on 2 numbers of devices, got {len(measured)}",
-            hint="measure one more, twice as large as the largest",
+def _beyond(scale: Scale, measured: Scale) -> Beyond:
+    """Compare a predicted scale with the measured one that is advised, or closest."""
+    time = scale.time or scale.throughput
+    assert time is not None  # Every scale has a time or a throughput.
+    if scale.time is None:
+        time = time.through(lambda rate: 1 / rate)
+    return Beyond(
+        scale=scale,
+        saved=time.through(lambda seconds: 1 - seconds / measured.slowness),
+        added_device_hours=scale.device_time / measured.device_time - 1,
+    )
+
+
+def require_full_run(purpose: Purpose, conditions: Conditions | None = None) -> None:
+    """Refuse what needs the length of the whole training, which a rehearsal does not have."""
+    asked = [str(limit) for limit in purpose.limits if limit.kind.quantity in WHOLE_JOB_QUANTITIES]
+    waits = ("wait", "interrupted_every") if conditions else ()
+    asked += [parameter(name) for name in waits if getattr(conditions, name) is not None]
+    if asked:
+        raise SpecError(
+            f"{asked[0]} is about a whole training, and these runs were rehearsals of one",
+            hint=f"say how long it is, for example {parameter('full_run', '90 epochs')}",
         )
-    largest = max(measured)
-    # Values of ``at`` that are no counts are refused later, by predict().
-    finite_at = [int(count) for count in at if isinstance(count, Real) and math.isfinite(count)]
-    last_count = max(finite_at, default=largest * 2**DOUBLINGS_AHEAD)
-    # bit_length() is log2, rounded down, + 1: the end of the range is excluded.
-    doublings = [largest * 2**step for step in range(1, (last_count // largest).bit_length())]
-    return [*measured, *doublings, *at]
 
 
 def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
@@ -225,17 +253,6 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
             f"{limit} is not in {currency}, the currency of the price of {rate.name}",
             hint=f"there are no exchange rates: give the cost in {currency}",
         )
-
-
-def _excess(scale: Scale, purpose: Purpose) -> float:
-    """Return the log of the largest factor by which a scale misses a limit; ≤ 0 if it meets all."""
-    excess = -math.inf
-    for limit in purpose.limits:
-        value = limit.quantity(scale)
-        assert value is not None  # _require_quantity() refused unknown quantities.
-        log_ratio = math.log(value.value / limit.bound)
-        excess = max(excess, -log_ratio if limit.kind.is_lower_bound else log_ratio)
-    return excess
 
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:

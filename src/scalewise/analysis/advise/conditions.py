@@ -56,6 +56,12 @@ class Conditions:
                 )
         target = None
         if self.target is not None:
+            if prediction.curve.full_run:
+                raise SpecError(
+                    f"{parameter('target')} and {parameter('full_run')} both say how long the "
+                    "training is",
+                    hint="give one of them",
+                )
             target = time_to_target(
                 Target.parse(self.target),
                 prediction,

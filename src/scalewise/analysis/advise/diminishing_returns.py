@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Literal
 
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.laws import Fit
+from scalewise.analysis.predict import Prediction, fit_fixed_cost
 
+Kind = Literal["steps", "spans", "fixed", "growing", "growing outside steps"]
 MIN_GAIN = 0.5
 """Returns diminish where a doubling adds less than half of the ideal gain in speed."""
 MIN_SAVED_TIME = 0.05
@@ -20,8 +20,10 @@ MIN_SAVED_TIME = 0.05
 class Cause:
     """The part of the job that more devices do not shorten, at the largest measured scale."""
 
-    kind: Literal["steps", "spans", "fixed", "growing"]
-    """steps: overhead in steps; spans: time outside training; else: a term of ``formula``."""
+    kind: Kind
+    """steps: overhead in steps; spans: time outside training; else: a term of ``formula``. If only
+    times are known, what grows may be in the steps or outside of them.
+    """
     devices: int = 0
     seconds: float = 0.0
     """Seconds of this part; 0 if the kind is ``steps``."""
@@ -30,16 +32,9 @@ class Cause:
     spans: tuple[tuple[str, float], ...] = ()
     """Every span that is not training and its seconds, the longest first."""
     formula: str = ""
-    """The law fitted to the times: T(N) = fixed + work / N + growing log2 N, with its numbers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BelowFixed:
-    """A contradiction: from ``devices`` on, predicted times are below the fixed term of the law."""
-
-    devices: int
-    fixed: float
-    formula: str
+    """The law fitted to the times, with its numbers: T(N) = fixed + work / X(N) + growing log2 N
+    with the throughput X, or N instead of X(N) if only times are known.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +53,6 @@ class DiminishingReturns:
     """For each number of devices beyond ``enough``, the share of the time that it saves."""
     cause: Cause | None
     """None where the cause is unknown, or where returns do not diminish."""
-    below_fixed: BelowFixed | None
 
 
 def find_diminishing_returns(
@@ -86,14 +80,7 @@ def find_diminishing_returns(
         enough=enough if saved else None,
         saved=saved,
         cause=_cause(prediction) if same_job and (diminishing or saved) else None,
-        below_fixed=_below_fixed(prediction, scales) if same_job else None,
     )
-
-
-def _fixed_cost_law(prediction: Prediction) -> Fit | None:
-    """Return the law fitted to complete times (with the start), if its fixed term is above 0."""
-    law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
-    return law if law and law.parameters["fixed"].value > 0 else None
 
 
 def _cause(prediction: Prediction) -> Cause | None:
@@ -104,6 +91,8 @@ def _cause(prediction: Prediction) -> Cause | None:
     last = timed_points[-1]
     if "train" in last.complete and last.time:
         spans = [(name, span.value) for name, span in last.complete.items() if name != "train"]
+        if not any(seconds for _, seconds in spans):
+            return Cause(kind="steps")
         return Cause(
             kind="spans",
             devices=last.devices,
@@ -111,25 +100,14 @@ def _cause(prediction: Prediction) -> Cause | None:
             total=last.time.value,
             spans=tuple(sorted(spans, key=lambda span: -span[1])),
         )
-    law = _fixed_cost_law(prediction)
+    law = fit_fixed_cost(prediction)
     if law is None:
         return None
-    fixed = law.parameters["fixed"].value
-    growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
-    growing_seconds = growing * math.log2(last.devices)
+    growing: Kind = "growing outside steps" if law.has_throughput else "growing"
     return Cause(
-        kind="fixed" if fixed > growing_seconds else "growing",
+        kind="fixed" if law.fixed > law.growing else growing,
         devices=last.devices,
-        seconds=max(fixed, growing_seconds),
-        total=law.value(last.devices),
+        seconds=max(law.fixed, law.growing),
+        total=law.total,
         formula=law.formula,
     )
-
-
-def _below_fixed(prediction: Prediction, scales: Sequence[Scale]) -> BelowFixed | None:
-    law = _fixed_cost_law(prediction)
-    if law is None:
-        return None
-    fixed = law.parameters["fixed"].value
-    below = [scale.devices for scale in scales if not scale.measured and scale.slowness < fixed]
-    return BelowFixed(devices=below[0], fixed=fixed, formula=law.formula) if below else None

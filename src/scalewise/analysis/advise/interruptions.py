@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from scalewise.analysis.advise.durations import parse_limited_duration
 from scalewise.analysis.advise.scale import Interrupted, Scale
+from scalewise.analysis.measure.window import save_seconds
 from scalewise.errors import SpecError, parameter
 from scalewise.record.read import RunRecord
 
@@ -142,10 +143,5 @@ def recorded_save(records: Sequence[RunRecord]) -> float | None:
     seconds: list[float] = []
     for record in records:
         if record.spec.topology.world == largest_world:
-            by_rank = [
-                [span.end - span.start for span in rank.spans if span.checkpoint_step is not None]
-                for rank in record.ranks
-            ]
-            # zip() pairs the ranks' saves in order; each lasts until the slowest rank has saved.
-            seconds += map(max, zip(*by_rank))
+            seconds += save_seconds(record)
     return (sum(seconds) / len(seconds) if seconds else 0.0) or None  # A mean of 0 is no timing.

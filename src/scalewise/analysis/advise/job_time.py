@@ -12,18 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise.analysis.measure import Estimate, ScalingCurve
+from scalewise.analysis.measure.table_start import fit_table_start
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.complete_time import CompleteTime, samples_at
-from scalewise.analysis.predict.laws import nonnegative_least_squares
+from scalewise.analysis.predict.complete_time import (
+    FITTED_START,
+    CompleteTime,
+    samples_at,
+)
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
 from scalewise.record.schema import UNEXPLAINED, recurring
 
-START_SPANS = (*recurring("once"), UNEXPLAINED)
+START_SPANS = (*recurring("once"), UNEXPLAINED, FITTED_START)
 """Unexplained time, and spans that occur once in a job, but not those that only measure it."""
 EPOCH_SPANS = recurring("every epoch")
-MIN_POINTS_GROWING_START = 4
-"""Points needed to separate a start that grows with devices from a fixed one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +60,10 @@ def split_job(prediction: Prediction) -> Job:
     only_times = all(point.samples and point.time and not point.complete for point in curve.points)
     if not rates or only_times:
         return _job_from_times(prediction, counts)
-    rows = [
-        (float(point.devices), point.throughput.value, point.time.value)
-        for point in curve.points
-        if point.throughput and point.time
-    ]
-    if len(rows) < 2:
+    fit = fit_table_start(curve.points, min_points=2)
+    if fit is None:
         return Job(starts=None, rates=rates, work=None)
-    devices, throughputs, times = np.array(rows).T
-    terms = [np.ones_like(times), 1 / throughputs, np.log2(devices)]
-    if len(rows) < MIN_POINTS_GROWING_START:
-        del terms[2]
-    parameters = nonnegative_least_squares(np.stack(terms, axis=1), times)
-    fixed, work, growing = (*map(float, parameters), 0.0)[:3]  # 0 for a deleted term.
-    return Job(starts=_growing_starts(fixed, growing, counts), rates=rates, work=work)
+    return Job(starts={count: fit.start(count) for count in counts}, rates=rates, work=fit.work)
 
 
 def known_starts(prediction: Prediction) -> Mapping[int, float] | None:

@@ -48,6 +48,8 @@ class Scale:
     charged: int
     """Devices that are paid for: more than are used, if whole nodes are charged."""
     measured: bool = True
+    fitted_interval: bool = False
+    """Measured once, without an interval: the intervals are those that a prediction has here."""
     throughput: Estimate | None = None
     time: Estimate | None = None
     """Seconds of the complete job; for a CSV, the value of its `time` column."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
@@ -94,6 +93,8 @@ def _fit_power(measured: Sequence[Point]) -> Power:
         once, device_watts = 0.0, mean_watts[-1]
     else:
         joules, device_seconds = np.array(rows).T
+        from scipy.optimize import nnls  # noqa: PLC0415 - slow to import; few curves have energies
+
         relative_terms = np.stack([1 / joules, device_seconds / joules], axis=1)
         (once, device_watts), _ = nnls(relative_terms, np.ones(len(rows)))
     return Power(

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
+from scalewise.analysis.measure import Estimate
 from scalewise.catalog.hardware import Price, prices
 from scalewise.errors import SpecError, parameter
 from scalewise.validate import check_positive, suggest_name
@@ -23,6 +24,10 @@ class Rate:
     date: str | None = None
     devices: int | None = None
     """Devices of one instance, which can only be rented as a whole."""
+
+    def cost(self, device_hours: Estimate) -> Estimate:
+        """Return what so many device-hours cost, in ``currency``."""
+        return device_hours * self.per_device_hour
 
 
 def price_of(price: "str | float | Rate") -> Rate:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scalewise.analysis.cost.rates import Rate
+from scalewise.analysis.explain.environment import Environment
 from scalewise.analysis.explain.guards.guard import Finding
+from scalewise.analysis.explain.rank_times import RankTimes
 from scalewise.analysis.explain.receipt import Receipt
 from scalewise.analysis.explain.trace_analysis import TraceComparison
-from scalewise.analysis.explain.utilisation import HostUtilisation, Utilisation
+from scalewise.analysis.explain.utilisation import Usage
 from scalewise.analysis.explain.whatif import WhatIf
-from scalewise.analysis.measure import Doubt, Estimate, Point
+from scalewise.analysis.measure import Doubt, Estimate, Point, ScalingCurve
 from scalewise.spec import RunSpec
 
 COMPUTE_AND_COMMUNICATION = "compute and communication"
@@ -133,8 +135,10 @@ class Breakdown:
     ranks: tuple[RankTime, ...] = ()
     slowest: RankTime | None = None
     """The rank furthest behind; None with a single rank."""
+    heat: RankTimes | None = None
+    """Rank × time: whether all ranks are equally fast; None with a single rank."""
     what_if: tuple[WhatIf, ...] = ()
-    busy: "Usage | None" = None
+    busy: Usage | None = None
     """How devices and hosts were used during training; None without node samples."""
     trace: TraceComparison | None = None
     """Timers compared with a profiler's trace of a few steps; None if no trace was recorded."""
@@ -144,14 +148,6 @@ class Breakdown:
     """The cause that adds the most seconds; None if they are a negligible share of a step."""
     facts: PointFacts
     warnings: tuple[str | Doubt, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """How devices and hosts were used during the training."""
-
-    devices: tuple[Utilisation, ...]
-    hosts: tuple[HostUtilisation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +226,12 @@ class Explanation:
     rate: Rate | None = None
     """The price with its currency and source."""
     warnings: tuple[str | Doubt, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    """The doubts about the explained curve, the most severe first."""
+    curve: ScalingCurve = field(repr=False)
+    """The curve that is explained; it says for which training the complete times are."""
+    environment: Environment | None = field(default=None, repr=False)
+    """Where the runs of the curve were measured."""
 
     @property
     def name(self) -> str:

@@ -21,7 +21,6 @@ from scalewise.analysis.explain.breakdown import (
     PointFacts,
     RankTime,
     ScalingVerdict,
-    Usage,
     find_node_boundary,
 )
 from scalewise.analysis.explain.chain import (
@@ -35,15 +34,17 @@ from scalewise.analysis.explain.chain import (
     relative_factors,
     seconds_by_cause,
 )
+from scalewise.analysis.explain.environment import environment_of
 from scalewise.analysis.explain.guards import run_guards
+from scalewise.analysis.explain.rank_times import rank_times
 from scalewise.analysis.explain.receipt import point_receipt
 from scalewise.analysis.explain.run_view import RunView, collective_bytes, runs_by_point
+from scalewise.analysis.explain.step_costs import loader_workers
 from scalewise.analysis.explain.trace_analysis import compare_with_trace
-from scalewise.analysis.explain.utilisation import device_utilisations, host_utilisations
-from scalewise.analysis.explain.whatif import Replay, what_if
+from scalewise.analysis.explain.utilisation import Usage, usage
+from scalewise.analysis.explain.whatif import what_if
 from scalewise.analysis.measure import Doubt, Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
-from scalewise.analysis.measure.window import training_interval
 from scalewise.record.attempts import Attempt
 from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
@@ -51,8 +52,6 @@ from scalewise.record.trace import Trace
 
 GRADES, GRADE_LIMITS = ("badly", "partly", "well"), (0.5, 0.8)
 """Grades of a curve, and the lowest efficiencies of ``partly`` and ``well``."""
-FUSED_PHASE = "step"
-"""The only phase recorded if a framework runs forward, backward and update in one call."""
 MIN_CAUSE_SHARE = 0.02
 """The largest cause is named only if it adds at least this share of a step."""
 MAX_CLOCK_GAP_SECONDS = 0.1
@@ -78,21 +77,24 @@ def explain(
     groups = list(runs_by_point(curve, records))
     base_runs = groups[0][1]
     breakdowns = []
-    for point, runs in groups:
+    bought_curve = curve.measured or curve  # A receipt is about the runs that were paid for.
+    for (point, runs), bought_point in zip(groups, bought_curve.points):
         # A point on another kind of device is its own reference, and its factors are unknown.
         same_kind = same_device_kind(point, curve.baseline)
         reference, reference_runs = (curve.baseline, base_runs) if same_kind else (point, runs)
         breakdown = _breakdown(point, runs, reference, reference_runs, hourly_price)
-        usage = _usage(runs[0].record, nodes.get(runs[0].record.folder))
+        used = usage(runs[0].record, nodes.get(runs[0].record.folder, ()))
         traced = next((run.record for run in runs if traces.get(run.record.folder)), None)
         breakdowns.append(
             replace(
                 breakdown,
                 factors=breakdown.factors if same_kind else dict.fromkeys(CAUSES),
                 trace=compare_with_trace(traced, traces[traced.folder]) if traced else None,
-                busy=usage,
-                receipt=point_receipt(curve, point, runs, base_runs, attempts).priced(rate),
-                warnings=(*breakdown.warnings, *_clock_doubts(usage)),
+                busy=used,
+                receipt=point_receipt(bought_curve, bought_point, runs, base_runs, attempts).priced(
+                    rate
+                ),
+                warnings=(*breakdown.warnings, *_clock_doubts(used)),
             )
         )
     findings = run_guards(records)
@@ -111,21 +113,17 @@ def explain(
         price=hourly_price,
         rate=rate,
         warnings=curve.warnings,
+        doubts=curve.doubts,
+        curve=curve,
+        environment=environment_of(records),
     )
 
 
-def _usage(record: RunRecord, samples: Sequence[NodeRecord] | None) -> Usage | None:
-    interval = training_interval(record)
-    if not samples or not interval:
-        return None
-    return Usage(device_utilisations(samples, *interval), host_utilisations(samples, *interval))
-
-
-def _clock_doubts(usage: Usage | None) -> list[Doubt]:
+def _clock_doubts(used: Usage | None) -> list[Doubt]:
     """Return a doubt for each node whose clock differs from the first node's."""
     return [  # ``host.within`` is the uncertainty of ``host.ahead``.
         Doubt("clock off", {"host": host.host, "ahead": host.ahead})
-        for host in (usage.hosts if usage else ())
+        for host in (used.hosts if used else ())
         if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > MAX_CLOCK_GAP_SECONDS
     ]
 
@@ -204,13 +202,11 @@ def _breakdown(
     step = float(np.mean([run.step for run in runs]))
     shares = _shares(times, step)
     runs_with_chain = runs if times.chains else []
-    ledgers = [run.ledger for run in runs_with_chain if run.ledger]
+    step_costs = [run.costs for run in runs_with_chain if run.costs]
     ranks = _rank_times(runs_with_chain)
     complete = {name: part.value for name, part in point.complete.items()}
     compute = times.compute if times.transfer_known else None
-    exposed = _mean([ledger.exposed for ledger in ledgers])
-    hidden = [None if ledger.hidden is None else ledger.hidden.mean() for ledger in ledgers]
-    replays = [Replay(r.ledger, _workers(r.record)) for r in runs_with_chain if r.ledger]
+    exposed = _mean([costs.exposed for costs in step_costs])
     return Breakdown(
         devices=point.devices,
         nodes=point.nodes,
@@ -226,7 +222,7 @@ def _breakdown(
         regime=max(shares, key=lambda name: (shares[name] or 0.0, name), default=None),
         compute=compute,
         exposed=exposed,
-        hidden=_mean(hidden),
+        hidden=_mean([costs.hidden for costs in step_costs]),
         ratio=None if exposed is None or not compute else exposed / compute,
         traffic=collective_bytes(runs[0].record),
         flops_per_second=point.flops_per_second,
@@ -234,7 +230,8 @@ def _breakdown(
         costs=_costs(point.devices, step, runs, times.seconds, price),
         ranks=ranks,
         slowest=max(ranks, key=lambda rank: rank.behind) if len(ranks) > 1 else None,
-        what_if=what_if(point, step, replays),
+        heat=rank_times(runs),
+        what_if=what_if(point, step, [costs.saved for costs in step_costs]),
         cause=times.largest(step),
         facts=_point_facts(point, runs, base_runs, times),
         warnings=(*point.warnings, *times.doubts),
@@ -258,7 +255,6 @@ def _point_facts(
         float(np.mean([run.window.samples / run.window.steps / run.devices for run in repeats]))
         for repeats in (runs, base_runs)
     )
-    sample_matrices = [run.ledger.samples for run in runs if run.ledger]  # A row per rank.
     return PointFacts(
         point=point,
         spec=runs[0].record.spec,
@@ -268,8 +264,8 @@ def _point_facts(
         batch=batch,
         baseline_batch=base_batch,
         transfer_known=times.transfer_known,
-        even_batches=all(bool((rows == rows[0]).all()) for rows in sample_matrices),
-        has_workers=all(_workers(run.record) is not None for run in runs),
+        even_batches=all(run.costs.even_batches for run in runs if run.costs),
+        has_workers=all(loader_workers(run.record) is not None for run in runs),
         loaders=_loader_rates(runs[0].record, step - (times.seconds["input"] or 0.0), batch),
     )
 
@@ -319,20 +315,16 @@ def _costs(
 
 def _rank_times(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
     """Return every rank's seconds per step, mean over steps and repeats."""
-    matrices_by_run = [  # In the order of RankTime's fields; a row per rank, a column per step.
-        (ledger.compute, ledger.input, ledger.sync, ledger.other, ledger.behind)
-        for run in runs
-        if (ledger := run.ledger)
-    ]
+    means_by_run = [run.costs.by_rank.values() for run in runs if run.costs]
     hosts = [
         ", ".join(dict.fromkeys(rank.host for rank in ranks))
         for ranks in zip(*(run.record.ranks for run in runs))
     ]
     seconds = [
-        np.mean([matrix.mean(axis=1) for matrix in repeats], axis=0).tolist()
-        if all(matrix is not None for matrix in repeats)
+        np.mean([means for means in repeats if means is not None], axis=0).tolist()
+        if None not in repeats
         else [None] * len(hosts)
-        for repeats in zip(*matrices_by_run)
+        for repeats in zip(*means_by_run)  # In the order of RankTime's fields.
     ]
     rows = enumerate(zip(hosts, *seconds, strict=True))
     return tuple(RankTime(rank, *row) for rank, row in rows)
@@ -342,11 +334,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of a value over repeats; None unless it is known in all repeats."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers and len(numbers) == len(values) else None
-
-
-def _workers(record: RunRecord) -> int | None:
-    """Return the number of loader workers; None for a framework that reads the data itself."""
-    if FUSED_PHASE in record.ranks[0].steps.phases:
-        return None
-    loader = record.ranks[0].notes.loader
-    return loader.workers if loader else record.spec.workers

@@ -23,6 +23,7 @@ from scalewise.analysis.explain.chain import (
 from scalewise.analysis.explain.run_view import RunView, runs_by_point
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
+from scalewise.analysis.measure.cached_value import cached_value
 from scalewise.analysis.measure.window import lifetime_parts
 from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
@@ -125,7 +126,7 @@ def _run_receipt(
 ) -> Receipt:
     """Return one finished run's receipt; ``pace`` is the baseline's device-seconds per sample."""
     record, devices, window = run.record, run.devices, run.window
-    parts = lifetime_parts(record)
+    parts = dict(lifetime_parts(record))
     earlier_seconds = parts.pop(EARLIER, 0.0)
     samples, traced_samples = _count_samples(record)
     lost: dict[str, float] = defaultdict(float)  # In device-seconds.
@@ -159,6 +160,7 @@ def _run_receipt(
     )
 
 
+@cached_value("sample counts")
 def _count_samples(record: RunRecord) -> tuple[float, float]:
     """Return the samples of all ranks in this attempt: in untraced steps, and in traced steps."""
     if not record.ranks[0].notes.watched:  # Only programs of users are traced.

@@ -3,30 +3,31 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scalewise.analysis.explain.chain import Chain, build_chain
+from scalewise.analysis.explain.chain import Chain
+from scalewise.analysis.explain.step_costs import StepCosts, step_costs
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.record.read import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with its steady window, ledger (seconds by phase) and chain (seconds by cause)."""
+    """A run with its steady window and what the phases of its steps come to."""
 
     record: RunRecord
     window: Window
-    ledger: Ledger | None
-    """None if no phases were recorded; the chain is then None too."""
-    chain: Chain | None
+    costs: StepCosts | None
+    """None if no phases were recorded."""
 
     @classmethod
     def of(cls, record: RunRecord) -> "RunView":
-        """Compute the window, the ledger and the chain of a record."""
-        window = steady_window(record)
-        ledger = build_ledger(record, window.first)
-        world = record.spec.topology.world
-        return cls(record, window, ledger, build_chain(ledger, window, world) if ledger else None)
+        """Compute the window and the costs of a record."""
+        return cls(record, steady_window(record), step_costs(record))
+
+    @property
+    def chain(self) -> Chain | None:
+        """The seconds of a step by cause; None if unknown."""
+        return self.costs.chain if self.costs else None
 
     @property
     def devices(self) -> int:

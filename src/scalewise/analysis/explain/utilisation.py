@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalewise.analysis.measure.cached_value import cached_node_value
 from scalewise.analysis.measure.energy import energy_between
 from scalewise.analysis.measure.intervals import intersect
+from scalewise.analysis.measure.window import training_interval
 from scalewise.record.node_samples import NodeRecord
-from scalewise.record.read import Numbers
+from scalewise.record.read import Numbers, RunRecord
 
 IDLE_SHARE = 0.05
 """A device counts as idle in a sample if it was in use for less than this share of the time."""
@@ -67,6 +69,23 @@ class HostUtilisation:
     """Seconds by which the host's clock is ahead of the first node's."""
     within: float | None = None
     """The uncertainty of ``ahead`` in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How devices and hosts were used during the training."""
+
+    devices: tuple[Utilisation, ...]
+    hosts: tuple[HostUtilisation, ...]
+
+
+@cached_node_value("usage")
+def usage(record: RunRecord, nodes: Sequence[NodeRecord]) -> Usage | None:
+    """Return how devices and hosts were used during the training; None without node samples."""
+    interval = training_interval(record)
+    if not nodes or not interval:
+        return None
+    return Usage(device_utilisations(nodes, *interval), host_utilisations(nodes, *interval))
 
 
 def device_utilisations(

@@ -2,7 +2,7 @@
 a step ends for all ranks when the last rank is ready to exchange gradients, plus the transfer time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,26 +66,39 @@ class Replay:
         return _synchronised(ledger.own + waiting, ledger.transfer)
 
 
+MORE_LOADERS = "twice the loaders"
 STEP_CHANGES = {
     "perfect balance": Replay.balanced,
     "twice the link": Replay.with_double_link,
-    "twice the loaders": Replay.with_double_loaders,
+    MORE_LOADERS: Replay.with_double_loaders,
 }
 REMOVABLE_PARTS = {"no validation": "validate", "no checkpoint": "checkpoint"}
 """Changes that remove a part of the complete job, with the name of that part."""
 
 
-def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatIf, ...]:
-    """Return the effect of each change on a point, those that save most time first."""
+def saved_seconds(run: Replay) -> dict[str, float]:
+    """Return the seconds of a step that each change saves in a run; negative if it adds some."""
+    recorded = run.recorded()
+    changes = [
+        change for change in STEP_CHANGES if change != MORE_LOADERS or run.workers is not None
+    ]
+    return {c: float((recorded - STEP_CHANGES[c](run)).mean()) for c in changes}
+
+
+def what_if(
+    point: Point, step: float, saved_by_run: Sequence[Mapping[str, float]]
+) -> tuple[WhatIf, ...]:
+    """Return the effect of each change on a point, those that save most time first.
+    ``saved_by_run`` has the ``saved_seconds`` of each run of the point.
+    """
     if not point.throughput or not point.time or not point.steps:
         return ()
     throughput, time = point.throughput.value, point.time.value
     effects = []
-    has_workers = all(run.workers is not None for run in replays)
-    for change, replay_changed in STEP_CHANGES.items() if replays else ():
-        if replay_changed is Replay.with_double_loaders and not has_workers:
+    for change in STEP_CHANGES:
+        savings = [saved[change] for saved in saved_by_run if change in saved]
+        if not savings or len(savings) < len(saved_by_run):
             continue
-        savings = [float((run.recorded() - replay_changed(run)).mean()) for run in replays]
         # A step cannot become longer, or take no time.
         saved_per_step = min(max(0.0, sum(savings) / len(savings)), 0.999 * step)
         new_step = step - saved_per_step

@@ -13,11 +13,20 @@ host_load     doubts about hosts that other processes overloaded
 curve         points compared with the baseline and with each other
 acceleration  compares points on different kinds of device
 summary       curves from the records of a study
-csv_table     curves from numbers measured elsewhere
+run_values    the metrics and series of one run alone
+curve_numbers  curves from (devices, value) pairs measured elsewhere
+csv_table     curves from tables that people wrote; table_* read their text:
+table_lines   encodings, delimiters and cells
+table_header  the meaning of titles
+table_numbers numbers with units, times, spreads, decimal commas
+table_layout  where header and rows stand
+table_columns which columns are used, and their decimal marks
+table_reading rows, and the record of how they were read
 """
 
-from scalewise.analysis.measure.csv_table import curve_from_csv, curve_from_numbers
+from scalewise.analysis.measure.csv_table import curve_from_csv
 from scalewise.analysis.measure.curve import ScalingCurve, condition_differences
+from scalewise.analysis.measure.curve_numbers import curve_from_numbers
 from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.point import Point

@@ -1,124 +1,30 @@
-"""Curves from numbers that scalewise did not measure: (devices, value) pairs, or a CSV table."""
+"""Curves from tables that people wrote: CSV, Excel's exports, Markdown, pasted text."""
 
-import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import SupportsFloat, SupportsIndex
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from scalewise.analysis.measure.curve import ScalingCurve, compare
-from scalewise.analysis.measure.energy import JOULES_PER_UNIT
+from scalewise.analysis.measure.curve import (
+    ONE_EPOCH,
+    RELATIVE_UNIT,
+    ScalingCurve,
+    compare,
+    observed_scaling,
+    partly_filled_nodes,
+)
+from scalewise.analysis.measure.curve_numbers import check_table_options, make_point
+from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.point import Point
+from scalewise.analysis.measure.table_header import Column, Role
+from scalewise.analysis.measure.table_layout import COLUMNS
+from scalewise.analysis.measure.table_numbers import Number
+from scalewise.analysis.measure.table_reading import Table, TableReading, TableRow, read_table
 from scalewise.errors import SpecError
-from scalewise.validate import suggest_name
 
-COLUMNS = ("devices", "throughput", "time", "samples", "energy_kwh")
-HEADER_HINT = (
-    "the first line is devices,throughput[,time] or devices,time[,samples]; energy_kwh may follow"
-)
-
-MAX_VALUE = 1e100
-"""The largest accepted value; sums and squares of such values do not overflow."""
-
-
-def curve_from_numbers(
-    throughputs: Iterable[tuple[int, float]] = (),
-    *,
-    times: Iterable[tuple[int, float]] = (),
-    name: str = "curve",
-    scaling: str | None = None,
-    devices_per_node: int | None = None,
-    samples: Iterable[tuple[int, float]] = (),
-    energies: Iterable[tuple[int, float]] = (),
-) -> ScalingCurve:
-    """Return the curve of (devices, value) pairs, in samples per second, seconds, samples and kWh.
-
-    >>> curve = curve_from_numbers([(1, 240.0), (2, 464.0)], scaling="weak")
-    >>> round(curve.points[1].efficiency.value, 3)
-    0.967
-    """
-    columns = {
-        "throughput": _checked_column("throughput", throughputs),
-        "time": _checked_column("time", times),
-        "samples": _checked_column("samples", samples),
-        "energy": _checked_column("energy", energies),
-    }
-    if scaling not in (None, "weak", "strong"):
-        raise SpecError(
-            f"scaling must be weak or strong, got {scaling!r}", hint="leave it out if unknown"
-        )
-    if devices_per_node is not None and devices_per_node < 1:
-        raise SpecError(
-            f"devices per node must be at least 1, got {devices_per_node}",
-            hint="leave it out if unknown",
-        )
-    device_counts = sorted({*columns["throughput"], *columns["time"]})
-    if not device_counts:
-        raise SpecError("a curve needs at least one number", hint=HEADER_HINT)
-    points = []
-    for devices in device_counts:
-        nodes = -(-devices // devices_per_node) if devices_per_node else None  # Rounded up.
-        points.append(_point(devices, nodes, *(column.get(devices) for column in columns.values())))
-    curve = ScalingCurve(
-        study=name, points=tuple(points), scaling=scaling, devices_per_node=devices_per_node
-    )
-    return compare(curve)  # Adds speedup and efficiency relative to the first point.
-
-
-def _point(
-    devices: int,
-    nodes: int | None,
-    rate: float | None,
-    seconds: float | None,
-    samples: float | None,
-    kwh: float | None,
-) -> Point:
-    if rate is None and seconds and samples:
-        rate = samples / seconds
-    joules = kwh * JOULES_PER_UNIT["kWh"] if kwh else None
-    watts = joules / (seconds * devices) if joules and seconds else None
-    return Point(
-        devices=devices,
-        nodes=nodes,
-        throughput=Estimate(rate) if rate else None,
-        throughput_per_device=Estimate(rate / devices) if rate else None,
-        time=Estimate(seconds) if seconds else None,
-        samples=round(samples) if samples else None,
-        energy=Estimate(joules) if joules else None,
-        energy_covers="as given" if joules else None,
-        power=Estimate(watts) if watts else None,
-    )
-
-
-def _checked_column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
-    column: dict[int, float] = {}
-    for devices, value in pairs:
-        if not _is_number(devices) or devices != int(devices) or devices < 1:
-            raise SpecError(
-                f"devices must be a whole number from 1 up, got {devices!r}",
-                hint="for example (8, 1668.0)",
-            )
-        if devices in column:
-            raise SpecError(
-                f"devices = {devices} appears twice", hint="keep one row per number of devices"
-            )
-        if not _is_number(value) or not 0 < value <= MAX_VALUE:
-            limit = f" and at most {MAX_VALUE:g}" if _is_number(value) and value > 0 else ""
-            raise SpecError(
-                f"{name} on {devices} devices must be a number above 0{limit}, got {value!r}",
-                hint="leave a point out where it is not known",
-            )
-        column[int(devices)] = float(value)
-    return column
-
-
-def _is_number(value: object) -> bool:
-    """Say whether a value is a finite number of a Python or numpy type."""
-    return (
-        isinstance(value, (SupportsFloat, SupportsIndex))
-        and not isinstance(value, (bool, str))
-        and math.isfinite(float(value))
-    )
+MAX_DISAGREEMENT = 0.05
+"""A given speedup may differ by this share, and by rounding, from the computed one."""
 
 
 def curve_from_csv(
@@ -130,94 +36,256 @@ def curve_from_csv(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> ScalingCurve:
-    """Return the curve of a table with a header line; lines that begin with ``#`` are comments.
-    ``source`` names the table in errors. With ``in_order``, rows must be sorted by devices.
+    """Return the curve of a table as people write them: with commas, tabs, semicolons, bars or
+    spaces, and usual titles. ``read_as`` of the curve says how it was read. ``source`` names the
+    table in errors. With ``in_order``, rows must be sorted by devices.
     """
-    source = source or name
-    rows = list(_data_lines(source, text))
-    if not rows:
-        raise SpecError(f"{source} is empty", hint=HEADER_HINT)
-    header = [title.lower() for title in rows[0][1]]
-    _check_header(source, header)
-    table: dict[int, dict[str, float]] = {}
-    for where, cells in rows[1:]:
-        row = _row(where, header, cells)
-        devices = int(row.pop("devices"))
-        if devices in table:
-            raise SpecError(
-                f"{where}: devices = {devices} appears twice",
-                hint="keep one row per number of devices",
-            )
-        if in_order and table and devices < max(table):
-            raise SpecError(
-                f"{where}: {devices} devices come after {max(table)}",
-                hint="sort the rows, from few devices to many",
-            )
-        table[devices] = row
-    if not table:
-        raise SpecError(f"{source} has a header and no rows", hint=HEADER_HINT)
+    check_table_options(scaling, devices_per_node)
+    table = read_table(source or name, text, devices_per_node, in_order=in_order)
+    unit = _derive_throughput(table)
+    points = []
+    by_size = sorted(table.rows, key=_size)
+    groups = [list(rows) for _, rows in groupby(by_size, key=_size)]
+    for rows in groups:
+        points.append(_point_of_rows(table, rows))
+    is_epoch = "one epoch" in table.remarks
+    curve = ScalingCurve(
+        study=name,
+        points=tuple(points),
+        scaling=scaling or observed_scaling(points),
+        work=ONE_EPOCH if is_epoch else None,
+        unit=unit or "samples",
+        devices_per_node=devices_per_node or _node_size(points),
+        read_as=_reading(table, groups),
+        warnings=partly_filled_nodes(devices_per_node, (point.devices for point in points)),
+    )
+    return _with_column_doubts(compare(curve), table, groups)
 
-    def pairs(column: str) -> list[tuple[int, float]]:
-        return [(devices, row[column]) for devices, row in table.items() if column in row]
 
-    return curve_from_numbers(
-        pairs("throughput"),
-        times=pairs("time"),
-        samples=pairs("samples"),
-        energies=pairs("energy_kwh"),
-        name=name,
-        scaling=scaling,
-        devices_per_node=devices_per_node,
+def _size(row: TableRow) -> tuple[int, int]:
+    return row.devices, row.nodes or 0
+
+
+def _node_size(points: Sequence[Point]) -> int | None:
+    """Return the devices of a full node, which is known only if several nodes were used."""
+    sizes = [-(-p.devices // p.nodes) for p in points if p.nodes and p.nodes > 1]
+    return max(sizes, default=None)
+
+
+def _derive_throughput(table: Table) -> str | None:
+    """Add to each row the throughput that follows from other columns, and return its unit."""
+    selection, remarks = table.selection, table.remarks
+    has = selection.columns.keys()
+    _set_batches(table)
+    if "throughput" in has:
+        return _unit_of_work(table, "throughput")
+    if "throughput_per_device" in has:
+        remarks["per device"] = None
+        for row in table.rows:
+            numbers = row.numbers.get("throughput_per_device", [])
+            row.numbers["throughput"] = [number.times(row.devices) for number in numbers]
+        return _unit_of_work(table, "throughput_per_device")
+    if not has & {"time", "epoch_time", "steps_per_second", "step_time"}:
+        remarks["relative"] = None
+        for row in table.rows:
+            shares = [number.times(row.devices) for number in row.numbers.get("efficiency", [])]
+            row.numbers["throughput"] = row.numbers.get("speedup") or shares
+        return RELATIVE_UNIT
+    if has & {"steps_per_second", "step_time"} and not has & {"time", "epoch_time"}:
+        _throughput_of_steps(table)
+    return None
+
+
+def _set_batches(table: Table) -> None:
+    """Make efficiencies shares, and batches those of all devices."""
+    efficiencies = [n for row in table.rows for n in row.numbers.get("efficiency", [])]
+    column = table.selection.first("efficiency")
+    largest = max((number.value for number in efficiencies), default=0.0)
+    marked = any(number.unit == "%" for number in efficiencies)
+    is_percent = marked or largest > 2 or bool(column and column.percent and largest > 1.5)
+    for row in table.rows:
+        if is_percent and "efficiency" in row.numbers:
+            row.numbers["efficiency"] = [n.times(0.01) for n in row.numbers["efficiency"]]
+        for number in row.numbers.get("batch_per_device", ()):
+            row.numbers.setdefault("global_batch", [number.times(row.devices)])
+    if "batch" in table.selection.columns and "global_batch" not in table.selection.columns:
+        _take_growing_batch(table)
+
+
+def _take_growing_batch(table: Table) -> None:
+    """Take a batch size that grows with the devices as the global batch."""
+    batches = [(row.devices, n.value) for row in table.rows for n in row.numbers.get("batch", ())]
+    if len(batches) < len(table.rows) or len({devices for devices, _ in batches}) < 2:
+        return
+    per_device = [batch / devices for devices, batch in batches]
+    if max(per_device) <= (1 + MAX_DISAGREEMENT) * min(per_device):
+        table.remarks["growing batch"] = None
+        table.selection.columns["global_batch"] = table.selection.columns.pop("batch")
+        for row in table.rows:
+            row.numbers["global_batch"] = row.numbers.pop("batch")
+
+
+def _throughput_of_steps(table: Table) -> None:
+    """Add to each row the samples per second: steps per second times the global batch."""
+    table.remarks["steps"] = None
+    for row in table.rows:
+        batches = row.numbers.get("global_batch")
+        if not batches:
+            given = table.selection.first("steps_per_second") or table.selection.first("step_time")
+            raise SpecError(
+                f'{row.where}: "{given.title if given else "steps"}" needs the samples of a step',
+                hint="add a column global batch or batch per GPU",
+            )
+        batch = batches[0].value
+        rates = [number.times(batch) for number in row.numbers.get("steps_per_second", [])]
+        times = row.numbers.get("step_time", [])
+        row.numbers["throughput"] = rates or [Number(batch / number.value) for number in times]
+
+
+def _unit_of_work(table: Table, role: Role) -> str | None:
+    """Return the unit of work of a rate by its title or its cells."""
+    column = table.selection.first(role)
+    numbers = [number for row in table.rows for number in row.numbers.get(role, [])]
+    units = dict.fromkeys(n.unit for n in numbers if n.unit)
+    if len(units) > 1:
+        raise SpecError(
+            f"{table.source} has throughputs in {' and '.join(map(str, units))}",
+            hint="use one unit of work in all rows",
+        )
+    if units and role in table.selection.columns:
+        table.cell_units[role] = str(next(iter(units)))
+    return (column.unit if column else None) or next(iter(units), None)
+
+
+def _point_of_rows(table: Table, rows: Sequence[TableRow]) -> Point:
+    """Return the point of one number of devices; its rows are repeats."""
+
+    def estimate(role: Role) -> Estimate | None:
+        numbers = [number for row in rows for number in row.numbers.get(role, [])]
+        if len(numbers) == 1:
+            return Estimate(numbers[0].value, numbers[0].low, numbers[0].high)
+        return Estimate.of([number.value for number in numbers]) if numbers else None
+
+    time, epoch_time = estimate("time"), estimate("epoch_time")
+    if "time" not in table.selection.columns and epoch_time:
+        time = epoch_time
+        table.remarks["one epoch"] = None
+    samples, batch = estimate("samples"), estimate("global_batch")
+    return make_point(
+        rows[0].devices,
+        rows[0].nodes,
+        throughput=estimate("throughput"),
+        time=time,
+        samples=samples.value if samples else None,
+        energy=estimate("energy"),
+        epoch_time=epoch_time,
+        global_batch=batch.value if batch else None,
     )
 
 
-def _data_lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the location (``FILE, line 3``) and the cells of each line that is no comment."""
-    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            where = f"{source}, line {number}"
-            try:
-                yield where, [cell.strip() for cell in next(csv.reader([line]))]
-            except csv.Error as bad:
-                raise SpecError(f"{where}: {bad}", hint=HEADER_HINT) from bad
+def _reading(table: Table, groups: Sequence[Sequence[TableRow]]) -> TableReading | None:
+    """Return how the table was read; None if it has the canonical form."""
+    layout, selection = table.layout, table.selection
+    used, compared, unused = _columns_by_use(table)
+    units = {str(role): c[0].unit for role, c in used.items() if c[0].unit}
+    counts = [_repeat_count(rows) for rows in groups]
+    ignored = sorted([*selection.ignored, *unused], key=lambda column: column.index)
+    marks = {selection.mark(column) for columns in used.values() for column in columns}
+    reading = TableReading(
+        columns={role: ", ".join(map(layout.name, columns)) for role, columns in used.items()},
+        units={**table.cell_units, **units},
+        delimiter=layout.delimiter,
+        decimal_mark="," if "," in marks else ".",
+        decimal_rule=selection.mark_rule,
+        transposed=layout.transposed,
+        repeats=(min(counts), max(counts)),
+        remarks=tuple(table.remarks),
+        compared=tuple(compared),
+        ignored=tuple(map(layout.name, ignored)),
+        missing=tuple(table.missing),
+        skipped_lines=table.skipped_lines,
+        imported=table.imported,
+    )
+    titles = [column.title.lower() for column in layout.columns]
+    plain = TableReading(columns=reading.columns, units=reading.units, delimiter="commas")
+    is_canonical = table.plain and reading == plain and set(titles) <= set(COLUMNS)
+    return None if is_canonical else reading
 
 
-def _check_header(source: str, header: Sequence[str]) -> None:
-    # A nearly right title such as "n_devices" passes here and gets its own error below.
-    if not any(part in title for title in header for part in ("device", *COLUMNS[1:])):
-        raise SpecError(f"{source} is neither a study's folder nor a table", hint=HEADER_HINT)
-    for title in header:
-        if any(separator in title for separator in ";\t|"):
-            raise SpecError(f"{source} is not separated by commas", hint=HEADER_HINT)
-        if title not in COLUMNS:
-            hint = suggest_name(title, COLUMNS) or HEADER_HINT
-            raise SpecError(f"{source} has an unknown column {title!r}", hint=hint)
-        if header.count(title) > 1:
-            raise SpecError(f"{source} has the column {title!r} twice", hint=HEADER_HINT)
-    if "devices" not in header or not {"throughput", "time"} & set(header):
-        raise SpecError(f"{source} has only the columns {', '.join(header)}", hint=HEADER_HINT)
+def _columns_by_use(table: Table) -> tuple[dict[Role, list[Column]], list[str], list[Column]]:
+    """Return the columns from which numbers were taken, the titles of those that were only compared
+    with computed numbers, and the columns that were not needed.
+    """
+    used = {role: columns for role, columns in table.selection.columns.items() if columns}
+    unused: list[Column] = []
+    needed: dict[Role, bool] = {
+        "throughput_per_device": "per device" in table.remarks,
+        "steps_per_second": "steps" in table.remarks,
+        "step_time": "steps" in table.remarks,
+        "batch": False,
+    }
+    for role, is_needed in needed.items():
+        if role in used and not is_needed:
+            unused += used.pop(role)
+    checks: list[Role] = ["speedup", "efficiency"]
+    if "relative" in table.remarks:  # The speedup, or else the efficiency, gave the throughput.
+        checks = ["efficiency"] if "speedup" in used else []
+    return used, [used.pop(role)[0].title for role in checks if role in used], unused
 
 
-def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, float]:
-    """Return the numbers of one line by column; empty cells are omitted."""
-    if len(cells) != len(header):
-        raise SpecError(f"{where}: {len(cells)} cells under {len(header)} columns")
-    row = {title: _parse_number(where, title, cell) for title, cell in zip(header, cells) if cell}
-    if "devices" not in row or not {"throughput", "time"} & set(row):
-        raise SpecError(f"{where}: devices and throughput or time are needed", hint=HEADER_HINT)
-    return row
+def _repeat_count(rows: Sequence[TableRow]) -> int:
+    values: tuple[Role, ...] = ("throughput", "time", "epoch_time", "speedup", "efficiency")
+    return max(sum(len(row.numbers.get(role, ())) for row in rows) for role in values)
 
 
-def _parse_number(where: str, title: str, cell: str) -> float:
-    try:  # Unlike float(), refuse digits of other scripts, and 1_000.
-        value = float(cell if cell.isascii() and "_" not in cell else "nan")
-    except ValueError:
-        value = math.nan
-    if title == "devices" and not value.is_integer():
-        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}", hint=HEADER_HINT)
-    if not math.isfinite(value) or value <= 0:
-        raise SpecError(
-            f"{where}: {title} must be a number above 0, got {cell!r}",
-            hint="leave a cell empty where the number is not known",
-        )
-    return value
+def _with_column_doubts(
+    curve: ScalingCurve, table: Table, groups: Sequence[Sequence[TableRow]]
+) -> ScalingCurve:
+    """Return the curve with a doubt where a given speedup or efficiency is not the computed one."""
+    if "relative" in table.remarks:
+        return curve
+    points = list(curve.points)
+    for role in ("speedup", "efficiency"):
+        column = table.selection.first(role)
+        baseline = _mean_number(groups[0], role)
+        if column is None:
+            continue
+        for index, (point, rows) in enumerate(zip(curve.points, groups)):
+            given = _mean_number(rows, role)
+            if given is None:
+                continue
+            share = given.value / (baseline.value if baseline else 1.0)
+            computed = _computed(curve, point, role)
+            slack = MAX_DISAGREEMENT + _rounding(given, baseline) + _point_rounding(groups[0], rows)
+            if computed and all(abs(share / value - 1) > slack for value in computed):
+                figures = {"column": column.title, "given": given.value, "computed": computed[0],
+                           "role": role}  # fmt: skip
+                doubt = Doubt("columns disagree", figures, error=abs(math.log(share / computed[0])))
+                points[index] = replace(points[index], warnings=(*points[index].warnings, doubt))
+    return replace(curve, points=tuple(points))
+
+
+def _computed(curve: ScalingCurve, point: Point, role: str) -> list[float]:
+    """Return the speedups or efficiencies of a point by throughput, time and epoch time."""
+    growth = point.devices / curve.baseline.devices if role == "efficiency" else 1.0
+    speedups = (point.speedup, point.speedup_time, point.speedup_epoch)
+    return [speedup.value / growth for speedup in speedups if speedup]
+
+
+def _mean_number(rows: Sequence[TableRow], role: Role) -> Number | None:
+    numbers = [number for row in rows for number in row.numbers.get(role, [])]
+    if not numbers:
+        return None
+    mean = sum(number.value for number in numbers) / len(numbers)
+    return Number(mean, rounding=max(number.rounding for number in numbers))
+
+
+def _rounding(*numbers: Number | None) -> float:
+    """Return the sum of the relative roundings; a speedup of 1 at the baseline is exact."""
+    return sum(number.rounding / number.value for number in numbers if number and number.value != 1)
+
+
+def _point_rounding(*groups: Sequence[TableRow]) -> float:
+    """Return the largest relative rounding of the values from which a speedup was computed."""
+    roles: tuple[Role, ...] = ("throughput", "time", "epoch_time")
+    return max(_rounding(*(_mean_number(rows, role) for rows in groups)) for role in roles)

@@ -3,19 +3,37 @@ scaling requires. Each point is compared with the smallest (the baseline) and th
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from scalewise.analysis.measure.doubt import Doubt, DoubtKind
+from scalewise.analysis.measure.doubt import UNKNOWN_ERROR, Doubt, DoubtKind
 from scalewise.analysis.measure.estimate import Estimate, student_t_quantile
 from scalewise.analysis.measure.point import Point
+from scalewise.analysis.measure.table_reading import TableReading
+from scalewise.analysis.measure.table_start import TableStart, fit_table_start
 from scalewise.errors import NotEnoughData
+from scalewise.spec import FullRun
 
+ONE_EPOCH = "one epoch"
+"""The work of a table whose times are those of an epoch."""
+RELATIVE_UNIT = "baseline"
+"""The unit of throughputs that are known only relative to the baseline's."""
+SAME_BATCH_TOLERANCE = 0.05
+"""The share by which a global batch may deviate from that of exact weak or strong scaling."""
 SAME_WORK_TOLERANCE = 0.01
 """Times are compared only if the runs' numbers of samples differ by at most this share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Runs that are much shorter than a training: stopped early, or mostly start-up."""
+
+    work: str
+    """What each of them did: ``300 steps of the program``."""
+    start_share: float | None
+    """The share of start-up in the baseline's complete time; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +53,21 @@ class ScalingCurve:
     unit: str = "samples"
     devices_per_node: int | None = None
     """Devices of a full node; None if unknown."""
+    samples_per_epoch: int | None = None
+    """Samples of all ranks in an epoch; None if unknown."""
+    rehearsal: Rehearsal | None = None
+    """What the runs did, if they were much shorter than a training."""
+    full_run: FullRun | None = None
+    """The training that times and samples of the points are for; None: the measured runs."""
+    measured: "ScalingCurve | None" = field(default=None, repr=False)
+    """The curve of the measured runs, if times are those of a full run or of a unit of work."""
+    unit_of_work: str | None = None
+    """``epoch`` if the times of a rehearsal are those of one epoch, without start-up."""
     warnings: tuple[str | Doubt, ...] = ()
-    not_correct: tuple[str, ...] = ()
-    """Sentences about faults that make the training incorrect; empty if none was found."""
+    doubts: tuple[Doubt, ...] = ()
+    """All doubts about the curve and its points, the most severe first (``analysis.doubts``)."""
+    read_as: TableReading | None = None
+    """How a table was read; None for a study, and for a table that needed no interpretation."""
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -48,11 +78,35 @@ class ScalingCurve:
         """The smallest point, with which all points are compared."""
         return self.points[0]
 
+    def point_at(self, devices: int) -> Point | None:
+        """Return the point with this many devices, of several the first (fewer nodes), or None."""
+        return self._first_points.get(devices)
+
+    @cached_property
+    def _first_points(self) -> dict[int, Point]:
+        return {point.devices: point for point in reversed(self.points)}
+
     @property
     def name(self) -> str:
         """The study with this curve's varied settings."""
         settings = ", ".join(f"{key} {value}" for key, value in self.where.items())
         return f"{self.study} ({settings})" if settings else self.study
+
+    @property
+    def not_correct(self) -> tuple[str, ...]:
+        """Sentences about faults that make the training incorrect; empty if none was found."""
+        faults = [doubt for doubt in self.doubts if doubt.severity == "blocks"]
+        return tuple(doubt.figures["says"] for doubt in faults if "says" in doubt.figures)
+
+    @property
+    def rate_unit(self) -> str:
+        """The unit of throughput: ``images/s``; ``× baseline`` where only ratios are known."""
+        return "× baseline" if self.unit == RELATIVE_UNIT else f"{self.unit}/s"
+
+    @property
+    def rate_label(self) -> str:
+        """What a plot of throughputs shows: ``images per second``."""
+        return "times the baseline" if self.unit == RELATIVE_UNIT else f"{self.unit} per second"
 
     @property
     def turns_at(self) -> int | None:
@@ -83,27 +137,45 @@ def find_differences(kind: DoubtKind, items: Sequence[Mapping[str, Any]]) -> lis
     ]
 
 
+def partly_filled_nodes(per_node: int | None, counts: Iterable[int]) -> tuple[Doubt, ...]:
+    """Return a doubt if numbers of devices need several nodes and do not fill the last one."""
+    uneven = [count for count in counts if per_node and count > per_node and count % per_node]
+    figures = {"per_node": per_node, "counts": uneven}
+    return (Doubt("partly filled nodes", figures),) if uneven else ()
+
+
 def compare(curve: ScalingCurve) -> ScalingCurve:
     """Return the curve with every point compared to the baseline and to the previous point."""
-    base = curve.baseline
-    fixed_seconds = _fixed_seconds(curve.points)
     by_time = not any(point.throughput for point in curve.points)
-    predecessors: list[Point | None] = [None, *curve.points]
-    points = []
-    for point, previous in zip(curve.points, predecessors):
-        timed = _compare_times(point, base, previous, fixed_seconds)
-        points.append(replace(timed, **_compare_speed(point, base, previous, by_time)))
+    points = [
+        replace(timed, **_compare_speed(point, curve.baseline, previous, by_time))
+        for timed, point, previous in zip(
+            compare_times(curve).points, curve.points, [None, *curve.points]
+        )
+    ]
     return replace(curve, points=tuple(points))
 
 
-def _compare_times(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
-    """Return the point with compared times and accuracy; ``fixed`` is from ``_fixed_seconds``."""
+def compare_times(curve: ScalingCurve) -> ScalingCurve:
+    """Return the curve with every point's times compared to the baseline and the previous point."""
+    start = fit_table_start(curve.points)
+    points = [
+        _compare_times(point, curve.baseline, previous, start)
+        for point, previous in zip(curve.points, [None, *curve.points])
+    ]
+    return replace(curve, points=tuple(points))
+
+
+def _compare_times(
+    point: Point, base: Point, previous: Point | None, start: TableStart | None
+) -> Point:
+    """Return the point with compared times and accuracy; ``start`` is that of a table's jobs."""
     equal_work = same_work(point, base)
     figures = {"samples": point.samples, "baseline": base.samples}
     work_doubts = [] if equal_work else [Doubt("work differs", figures)]
     overhead = point.overhead
-    if overhead is None and fixed is not None and point.time:
-        overhead = fixed / point.time.value
+    if overhead is None and start and point.time:
+        overhead = start.start(point.devices) / point.time.value
     return replace(
         point,
         speedup_time=ratio(base.time, point.time) if equal_work else None,
@@ -154,6 +226,12 @@ def ratio(dividend: Estimate | None, divisor: Estimate | None) -> Estimate | Non
     return dividend / divisor
 
 
+def time_efficiency(curve: ScalingCurve, point: Point) -> Estimate | None:
+    """Return the speedup by complete time / growth in devices; None if it is not known."""
+    growth = point.devices / curve.baseline.devices
+    return point.speedup_time * (1 / growth) if point.speedup_time else None
+
+
 def _per_doubling(speedup: Estimate | None, growth: float) -> Estimate | None:
     """Return the gain of one doubling, as a share, from the speedup over a growth in devices."""
     if speedup is None or growth == 1:
@@ -193,19 +271,17 @@ def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
     if abs(accuracy.value - expected.value) <= spread:
         return []
     figures = {"accuracy": accuracy.value, "baseline": expected.value, "spread": spread}
-    return [Doubt("accuracy differs", figures)]
+    return [Doubt("accuracy differs", figures, error=UNKNOWN_ERROR)]
 
 
-def _fixed_seconds(points: Sequence[Point]) -> float | None:
-    """Return the seconds that more devices do not shorten, by a least-squares fit of
-    time = fixed + work / throughput; None if they cannot be determined.
-    """
-    measured = [(p.throughput.value, p.time.value) for p in points if p.throughput and p.time]
-    slowness = np.array([1 / rate for rate, _ in measured])
-    if len(measured) < 3 or np.ptp(slowness) < 1e-9 * slowness.max():
+def observed_scaling(points: Sequence[Point]) -> str | None:
+    """Return the scaling by which the global batch grew: ``weak``, ``strong`` or None."""
+    pairs = [(p.devices / points[0].devices, p.global_batch or 0) for p in points]
+    if len(points) < 2 or not all(batch for _, batch in pairs):
         return None
-    if any(point.samples is not None for point in points):
-        return None  # Throughput may have been computed from time: the fit would be circular.
-    times = np.array([time for _, time in measured])
-    work, fixed = np.polyfit(slowness, times, 1)
-    return float(fixed) if work > 0 and 0 < fixed <= times.min() else None
+    first_batch = pairs[0][1]
+    for rule, power in (("weak", 1), ("strong", 0)):
+        deviations = [abs(batch / first_batch / growth**power - 1) for growth, batch in pairs]
+        if max(deviations) <= SAME_BATCH_TOLERANCE:
+            return rule
+    return None

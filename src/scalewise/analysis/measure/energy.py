@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.analysis.measure.cached_value import cached_node_value
 from scalewise.analysis.measure.estimate import Estimate, estimate_if_all_known
 from scalewise.record.node_samples import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers, RunRecord
@@ -32,6 +33,7 @@ class Energy:
     """What the total includes: ``accelerators`` or ``processors``."""
 
 
+@cached_node_value("energy")
 def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
     """Return the energy of a run over its complete time, from its node samples."""
     hosts = {rank.host for rank in record.ranks}

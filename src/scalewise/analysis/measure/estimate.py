@@ -60,6 +60,21 @@ class Estimate:
         low, high = sorted((function(self.low), function(self.high)))
         return Estimate(function(self.value), low, high, self.count)
 
+    def widened(self, error: float) -> "Estimate":
+        """Return the estimate with an independent relative error added to its interval.
+
+        >>> Estimate(100.0, 90.0, 110.0).widened(0.0)
+        Estimate(value=100.0, low=90.0, high=110.0, count=1)
+        """
+        if not error or self.low is None or self.high is None:
+            return self
+        extra = abs(self.value) * error
+        low = self.value - math.hypot(self.value - self.low, extra)
+        if self.low > 0:  # A positive quantity stays positive.
+            low = max(low, self.low / (1 + error))
+        high = self.value + math.hypot(self.high - self.value, extra)
+        return Estimate(self.value, low, high, self.count)
+
 
 def _log_ratio(larger: float, smaller: float) -> float:
     return math.log(larger / smaller) if smaller > 0 else math.inf
@@ -113,7 +128,13 @@ def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:
         return Estimate(value)
-    block = math.isqrt(count) if count >= 8 else 1  # Fewer steps would make too few blocks.
+    block = count // count_blocks(count)
     means = seconds[: count // block * block].reshape(-1, block).mean(axis=1)
     half = _half_width(np.log(means)) if np.ptp(means) > 1e-12 * means.max() else 0.0
     return Estimate(value, value * math.exp(-half), value * math.exp(half))
+
+
+def count_blocks(steps: int) -> int:
+    """Return into how many blocks of equal length ``estimate_from_steps`` divides steps."""
+    block = math.isqrt(steps) if steps >= 8 else 1  # Fewer steps would make too few blocks.
+    return steps // block

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalewise.analysis.measure.cached_value import cached_node_value
 from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.measure.window import training_interval
@@ -20,10 +21,19 @@ def overload_doubts(repeats: Sequence[RunRecord], nodes: NodeSamples) -> list[Do
     """Return a doubt for each host that other processes overloaded during training."""
     shares: dict[str, float] = {}  # The largest share of other processes, by host.
     for record in repeats:
-        for node in nodes.get(record.folder, ()):
-            if (share := _overload_share(node, record)) is not None:
-                shares[node.host] = max(share, shares.get(node.host, 0.0))
-    return [Doubt("overloaded", {"host": host, "share": share}) for host, share in shares.items()]
+        for host, share in _overload_shares(record, nodes.get(record.folder, ())).items():
+            shares[host] = max(share, shares.get(host, 0.0))
+    return [
+        Doubt("overloaded", {"host": host, "share": share}, error=share)
+        for host, share in shares.items()
+    ]
+
+
+@cached_node_value("overload")
+def _overload_shares(record: RunRecord, nodes: Sequence[NodeRecord]) -> dict[str, float]:
+    """Return the share of cores that other processes used, for each overloaded host of a run."""
+    shares = {node.host: _overload_share(node, record) for node in nodes}
+    return {host: share for host, share in shares.items() if share is not None}
 
 
 def _overload_share(node: NodeRecord, record: RunRecord) -> float | None:

@@ -7,10 +7,13 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from scalewise.analysis.measure.cached_value import cached_value
+from scalewise.analysis.measure.window import steady_window
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import COMMUNICATION, NON_COMPUTE_PHASES
 
 Numbers = NDArray[np.float64]
+LEDGER = "ledger"
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Ledger:
     other: Numbers
     """What remains of the step's seconds."""
     samples: NDArray[np.int64]
+    index: NDArray[np.int64]
+    """The number of each step."""
     hidden: Numbers | None = None
     """Communication hidden by computation, in those steps that measured it; None if no step did."""
 
@@ -53,10 +58,26 @@ class Ledger:
         """Return the typical rank's seconds in each step: the lower median, which a slow rank does
         not change. In steps where ranks have different numbers of samples, it is the mean.
         """
-        ranks = len(seconds)
-        middle = np.partition(seconds, (ranks - 1) // 2, axis=0)[(ranks - 1) // 2]
         equal_batches = (self.samples == self.samples[0]).all(axis=0)
-        return np.asarray(np.where(equal_batches, middle, seconds.mean(axis=0)))
+        return np.asarray(np.where(equal_batches, lower_median(seconds), seconds.mean(axis=0)))
+
+
+def lower_median(values: Numbers) -> Numbers:
+    """Return the median over ranks (rows); of two middle values the lower: one slow rank of two
+    does not change it.
+    """
+    middle = (len(values) - 1) // 2
+    return np.asarray(np.partition(values, middle, axis=0)[middle])
+
+
+def shared_steps(record: RunRecord, first: int) -> tuple[NDArray[np.int64], list[NDArray[np.intp]]]:
+    """Return the steps from index ``first`` on that all ranks recorded, and where each has them."""
+    ranks = [rank.steps for rank in record.ranks]
+    index = ranks[0].index[ranks[0].index >= first]
+    if all(np.array_equal(steps.index, ranks[0].index) for steps in ranks):  # As usual.
+        return index, [np.searchsorted(ranks[0].index, index)] * len(ranks)
+    index = reduce(np.intersect1d, (steps.index[steps.index >= first] for steps in ranks))
+    return index, [np.searchsorted(steps.index, index) for steps in ranks]
 
 
 def build_ledger(record: RunRecord, first: int) -> Ledger | None:
@@ -64,8 +85,7 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
     ranks = [rank.steps for rank in record.ranks]
     if not all(set(steps.phases) - {"hidden"} for steps in ranks):
         return None
-    shared_steps = reduce(np.intersect1d, (steps.index[steps.index >= first] for steps in ranks))
-    positions = [np.searchsorted(steps.index, shared_steps) for steps in ranks]
+    index, positions = shared_steps(record, first)
     phases = _phases(record, positions)
     required = [matrix for name, matrix in phases.items() if name != "hidden"]
     has_all_phases = ~np.any([np.isnan(matrix).any(axis=0) for matrix in required], axis=0)
@@ -85,8 +105,24 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
         sync=phases.get("sync"),
         other=seconds - compute - input_wait - phases.get("sync", zeros),
         samples=samples,
+        index=index[has_all_phases],
         hidden=hidden if hidden.size else None,
     )
+
+
+def steady_ledger(record: RunRecord) -> Ledger | None:
+    """Return the ledger of the steady steps; kept with the record, but not in its cache file."""
+    if LEDGER not in record.values:
+        record.values[LEDGER] = build_ledger(record, steady_window(record).first)
+    ledger: Ledger | None = record.values[LEDGER]
+    return ledger
+
+
+@cached_value("exposed")
+def exposed_seconds(record: RunRecord) -> float | None:
+    """Return the seconds of exposed communication per step; None if unknown or on one rank."""
+    ledger = steady_ledger(record) if len(record.ranks) > 1 else None
+    return ledger.exposed if ledger else None
 
 
 def _phases(record: RunRecord, positions: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:

@@ -6,9 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
+from scalewise.analysis.measure.cached_value import cached_value
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps, estimate_if_all_known
-from scalewise.analysis.measure.ledger import build_ledger
+from scalewise.analysis.measure.ledger import exposed_seconds
 from scalewise.analysis.measure.window import Window, epoch_seconds, lifetime_parts, steady_window
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import Outline, RankNotes
@@ -156,10 +157,10 @@ def exposed_communication(repeats: Repeats) -> Estimate | None:
     """Return the share of a step that is exposed communication; None if unknown or on one rank."""
     shares = []
     for record, window in zip(repeats.records, repeats.windows):
-        ledger = build_ledger(record, window.first) if len(record.ranks) > 1 else None
-        if ledger is None or ledger.exposed is None:
+        exposed = exposed_seconds(record)
+        if exposed is None:
             return None
-        shares.append(ledger.exposed * window.steps / window.seconds)
+        shares.append(exposed * window.steps / window.seconds)
     return Estimate.of_shares(shares)
 
 
@@ -167,9 +168,16 @@ def global_batch(repeats: Repeats) -> int:
     """Return the samples of all ranks in a step; in a user's program, those of the typical step."""
     if not repeats.spec.program:
         return repeats.spec.global_batch
-    first = repeats.windows[0].first
-    ranks = [rank.steps for rank in repeats.records[0].ranks]
-    # The median: the last batch of an epoch is often smaller.
+    return typical_batch(repeats.records[0])
+
+
+@cached_value("typical batch")
+def typical_batch(record: RunRecord) -> int:
+    """Return the samples of all ranks in the typical steady step: the sum of their medians, as the
+    last batch of an epoch is often smaller.
+    """
+    first = steady_window(record).first
+    ranks = [rank.steps for rank in record.ranks]
     return sum(int(np.median(steps.samples[steps.index >= first])) for steps in ranks)
 
 

@@ -54,7 +54,7 @@ def peak_flops(device: str | None, precision: str) -> tuple[float, str] | Doubt:
     >>> peak_flops("NVIDIA H200", "bf16")[0]
     989500000000000.0
     >>> peak_flops("cpu", "fp32")
-    Doubt(kind='no peak of a CPU', figures={})
+    Doubt(kind='no peak of a CPU', figures={}, devices=None, error=0.0)
     """
     if device == "cpu":
         return Doubt("no peak of a CPU")

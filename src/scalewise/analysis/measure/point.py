@@ -12,6 +12,7 @@ from scalewise.analysis.measure.energy import point_energy
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.metrics import Repeats
 from scalewise.analysis.measure.mfu import device_name, point_flops
+from scalewise.record.schema import TRAIN, UNEXPLAINED, recurring
 
 MIB = 1 / 2**20
 """The factor from bytes to MiB: MiB per byte."""
@@ -31,6 +32,8 @@ class Column:
     """The key of the value to show, if the metric is a mapping."""
     spread: bool = False
     """Whether a second column shows the half-width of the interval."""
+    shown: Literal["default", "wide", "all"] = "all"
+    """By default, by default where the width allows it, or only with ``--all``."""
 
 
 def metric(
@@ -82,7 +85,9 @@ class Point:
     """Joules of the hosts' processors."""
     power: Estimate | None = None
     """Mean watts of a device over the complete time."""
-    memory: Estimate | None = metric(metrics.peak_memory, Column("memory MiB", "memory", scale=MIB))
+    memory: Estimate | None = metric(
+        metrics.peak_memory, Column("memory MiB", "memory", scale=MIB, shown="default")
+    )
     """Peak bytes on the fullest device."""
     held: Estimate | None = metric(metrics.state_bytes, Column("model MiB", "memory", scale=MIB))
     """Bytes of parameters, gradients and optimizer state on the fullest device."""
@@ -99,10 +104,12 @@ class Point:
     sent: Estimate | None = metric(metrics.sent_bytes, Column("sent MiB/step", "memory", scale=MIB))
     """Bytes per step of the device that sends most, computed as if all collectives used a ring."""
     exposed: Estimate | None = metric(
-        metrics.exposed_communication, Column("exposed", "memory", "share")
+        metrics.exposed_communication, Column("exposed", "memory", "share", shown="default")
     )
     """Share of a step that is exposed communication, mean over devices."""
-    global_batch: int | None = metric(metrics.global_batch, Column("global batch", "work", "count"))
+    global_batch: int | None = metric(
+        metrics.global_batch, Column("global batch", "work", "count", shown="default")
+    )
     batches_per_rank: int | None = metric(
         metrics.batches_per_rank, Column("batches/rank", "work", "count")
     )
@@ -112,13 +119,13 @@ class Point:
     )
     steps: int | None = metric(
         lambda repeats: repeats.outline.steps * repeats.passes,
-        Column("steps", "work", "count"),
+        Column("steps", "work", "count", shown="default"),
     )
     """Optimizer steps in total."""
     samples: int | None = metric(metrics.total_samples)
     """Samples of all ranks in total: the work done."""
     accuracy: Estimate | None = metric(
-        metrics.accuracy, Column("accuracy", "quality", "share", spread=True)
+        metrics.accuracy, Column("accuracy", "quality", "share", spread=True, shown="default")
     )
     """On the validation data, after the last epoch."""
     validation_samples: int | None = metric(metrics.validation_samples)
@@ -168,6 +175,16 @@ class Point:
         '4 x NVIDIA H200'
         """
         return f"{self.devices} x {self.device_name or 'an unknown device'}"
+
+    @property
+    def start_share(self) -> float | None:
+        """The share of the complete time that a longer job has once: start and shutdown."""
+        if not self.time or TRAIN not in self.complete:
+            return None
+        once = (*recurring("once"), UNEXPLAINED)
+        return sum(self.complete[name].value for name in once if name in self.complete) / (
+            self.time.value
+        )
 
     @property
     def regime(self) -> str | None:

@@ -6,20 +6,28 @@ from math import inf, isfinite
 from typing import Any
 
 from scalewise.analysis.measure.acceleration import compare_device_kinds, compare_to_other_devices
-from scalewise.analysis.measure.curve import ScalingCurve, compare, find_differences
-from scalewise.analysis.measure.doubt import Doubt
+from scalewise.analysis.measure.curve import (
+    Rehearsal,
+    ScalingCurve,
+    compare,
+    find_differences,
+    observed_scaling,
+)
+from scalewise.analysis.measure.doubt import UNKNOWN_ERROR, Doubt
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.measure.host_load import overload_doubts
 from scalewise.analysis.measure.metrics import Repeats, host_count
 from scalewise.analysis.measure.point import Point, measure_point
-from scalewise.analysis.measure.window import MIN_STEADY_STEPS, lifetime_parts
+from scalewise.analysis.measure.window import MAX_DRIFT, MIN_STEADY_STEPS, lifetime_parts
 from scalewise.errors import NotEnoughData
+from scalewise.record.batch_sharing import identifying_digests
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import EARLIER
 from scalewise.spec import StudySpec
 
-SAME_BATCH_TOLERANCE = 0.05
-"""The share by which a global batch may deviate from that of exact weak or strong scaling."""
+MAX_START_SHARE = 0.25
+"""With a larger share of start-up in the time of the baseline, the runs are rehearsals."""
+WHOLE_PROGRAM = "the whole program"
 
 
 def scaling_curves(
@@ -54,8 +62,10 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
         study=study.name,
         points=tuple(points),
         where=study.where(first.spec),
-        scaling=study.scaling or _observed_scaling(points),
+        scaling=study.scaling or observed_scaling(points),
         work=_work_text(ordered),
+        samples_per_epoch=samples_per_epoch(first),
+        rehearsal=_find_rehearsal(ordered, points),
         conditions=_conditions(study, first),
         unit=first.ranks[0].outline.unit,
         devices_per_node=max(node_sizes, default=None),
@@ -71,7 +81,7 @@ def _work_text(records: Sequence[RunRecord]) -> str:
         limit = spec.stop_after or inf
         ended_early = [record.ranks[0].outline.steps < limit for record in records]
         if all(ended_early):  # Each program ended before it would have been stopped.
-            return "the whole program"
+            return WHOLE_PROGRAM
         at_most = "at most " if any(ended_early) else ""
         return f"{at_most}{spec.stop_after} steps of the program"
     if spec.epochs:
@@ -79,6 +89,36 @@ def _work_text(records: Sequence[RunRecord]) -> str:
     if spec.samples:
         return f"{spec.samples:,} samples per device"
     return f"{spec.steps} steps"
+
+
+def _find_rehearsal(records: Sequence[RunRecord], points: Sequence[Point]) -> Rehearsal | None:
+    """Return what the runs did, if programs were stopped early or the baseline mostly started."""
+    work, share = _work_text(records), points[0].start_share
+    stopped = bool(records[0].spec.program) and work != WHOLE_PROGRAM
+    return Rehearsal(work, share) if stopped or (share or 0.0) > MAX_START_SHARE else None
+
+
+def samples_per_epoch(record: RunRecord) -> int | None:
+    """Return the samples of all ranks in an epoch; None if unknown."""
+    if record.spec.program:
+        return program_epoch_samples(record)
+    outline = record.ranks[0].outline
+    if outline.epochs is None:
+        return outline.samples
+    return sum(rank.outline.seen for rank in record.ranks)
+
+
+def program_epoch_samples(record: RunRecord) -> int | None:
+    """Return the samples of an epoch of all ranks' loaders; samples that ranks share count once."""
+    facts = [rank.notes.facts for rank in record.ranks]
+    digests = [identifying_digests(rank_facts) for rank_facts in facts]
+    total = 0.0
+    for rank_facts, rank_digests in zip(facts, digests):
+        if rank_facts.epoch_samples is None or record.spec.samples_per_step:
+            return None  # Samples that the user states need not be those that a loader counts.
+        readers = 1 if rank_digests is None else digests.count(rank_digests)
+        total += rank_facts.epoch_samples / readers
+    return round(total) or None
 
 
 def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
@@ -89,19 +129,6 @@ def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
     batch = "batch" if study.scaling == "weak" else "global_batch"  # The setting that is constant.
     names = (batch, "workload", "data", "precision", "compile", "accumulate", "threads", "workers")
     return {**{name: getattr(spec, name) for name in names}, "device": device}
-
-
-def _observed_scaling(points: Sequence[Point]) -> str | None:
-    """Return the scaling by which the global batch grew: ``weak``, ``strong`` or None."""
-    pairs = [(p.devices / points[0].devices, p.global_batch or 0) for p in points]
-    if len(points) < 2 or not all(batch for _, batch in pairs):
-        return None
-    first_batch = pairs[0][1]
-    for rule, power in (("weak", 1), ("strong", 0)):
-        deviations = [abs(batch / first_batch / growth**power - 1) for growth, batch in pairs]
-        if max(deviations) <= SAME_BATCH_TOLERANCE:
-            return rule
-    return None
 
 
 def _point(repeats: Repeats) -> Point:
@@ -123,12 +150,15 @@ def _doubts(repeats: Repeats) -> Iterator[Doubt]:
     records = repeats.records
     steady_steps = min(window.steps for window in repeats.windows)
     if steady_steps < MIN_STEADY_STEPS:
-        yield Doubt("few steps", {"count": steady_steps})
+        yield Doubt("few steps", {"count": steady_steps}, error=UNKNOWN_ERROR)
     elif repeats.outline.steps < MIN_STEADY_STEPS:
         yield Doubt("few batches", {"count": repeats.outline.steps})
+    drift = max((window.drift for window in repeats.windows), key=abs)
+    if abs(drift) > MAX_DRIFT:
+        yield Doubt("not steady", {"drift": drift}, error=abs(drift))
     nodes, hosts = repeats.spec.topology.nodes, host_count(repeats)
     if hosts < nodes:
-        yield Doubt("rehearsed", {"nodes": nodes, "hosts": hosts})
+        yield Doubt("rehearsed", {"nodes": nodes, "hosts": hosts}, error=UNKNOWN_ERROR)
     for record in records:
         if step := record.ranks[0].notes.resumed:
             # The throughput never includes earlier attempts; times do if their span was recorded.
@@ -140,7 +170,7 @@ def _doubts(repeats: Repeats) -> Iterator[Doubt]:
         yield Doubt("skipped files", {"by_rank": skipped})
     losses = [record.ranks[0].notes.loss for record in records]
     if not all(loss is None or isfinite(loss) for loss in losses):
-        yield Doubt("loss not finite")
+        yield Doubt("loss not finite", error=UNKNOWN_ERROR)
     yield from overload_doubts(records, repeats.nodes)
 
 

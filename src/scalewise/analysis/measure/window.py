@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scalewise.analysis.measure.cached_value import cached_value
 from scalewise.analysis.measure.intervals import intersect, total_length
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
@@ -22,6 +23,12 @@ from scalewise.record.schema import (
 
 MIN_STEADY_STEPS = 20
 """With fewer steady steps, the rate is uncertain and gets a warning."""
+MAX_DRIFT = 0.10
+"""A larger change of the step time within the steady part is a doubt (see ``Window.drift``)."""
+DRIFT_BLOCKS = 10
+"""The steady part is divided into so many blocks of steps, to see whether it drifts."""
+MIN_DRIFT_SCORE = 4.0
+"""Standard errors by which a drift must differ from 0, to be more than noise."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,24 @@ class Window:
         """Samples per second of all ranks."""
         return self.samples / self.seconds
 
+    @property
+    def drift(self) -> float:
+        """By which share the steps became slower (below 0: faster) from the first block to the
+        last, by a straight line; 0 if noise explains it. A block counts with its median step.
+        """
+        logs = np.log(np.maximum(self.step_seconds, 1e-9))
+        size = len(logs) // DRIFT_BLOCKS
+        if size < 2:
+            return 0.0
+        medians = np.median(logs[: size * DRIFT_BLOCKS].reshape(DRIFT_BLOCKS, size), axis=1)
+        blocks = np.linspace(-0.5, 0.5, DRIFT_BLOCKS)
+        change = float(blocks @ medians / (blocks @ blocks))
+        residuals = medians - medians.mean() - change * blocks
+        error = np.sqrt(residuals @ residuals / (DRIFT_BLOCKS - 2) / (blocks @ blocks))
+        return float(np.expm1(change)) if abs(change) > MIN_DRIFT_SCORE * error else 0.0
 
+
+@cached_value("window")
 def steady_window(record: RunRecord) -> Window:
     """Return the steady part of a run: all epochs except the first. In a run of one epoch,
     this part begins after the warm-up steps and after the step in which traffic was counted.
@@ -138,6 +162,7 @@ def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_step
     return end - begin - total_length(intersect(pauses, [(begin, end)]))
 
 
+@cached_value("training interval")
 def training_interval(record: RunRecord) -> tuple[float, float] | None:
     """Return when the first rank began to train and the last rank ended; None without training."""
     spans = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
@@ -189,6 +214,7 @@ def _find_drop(logs: NDArray[np.float64], max_split: int) -> int:
     return split if is_slower and likelihood_gain > penalty else 0
 
 
+@cached_value("lifetime")
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
     """Return the seconds of each part of a run's lifetime; with ``unexplained`` they sum to the
     complete time. A part lasts from its first rank's start to its last rank's end. Where two parts
@@ -235,11 +261,22 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
     return parts
 
 
+@cached_value("epochs")
 def epoch_seconds(record: RunRecord) -> list[float]:
     """Return the training seconds of each epoch; empty if the run has no epochs or was resumed."""
     if record.spec.epochs is None or record.ranks[0].notes.resumed:
         return []
     return [sum(_duration(spans) for spans in epoch) for epoch in _epochs(record)]
+
+
+@cached_value("saves")
+def save_seconds(record: RunRecord) -> list[float]:
+    """Return the seconds of each checkpoint during training, until the slowest rank has saved."""
+    by_rank = [
+        [span.end - span.start for span in rank.spans if span.checkpoint_step is not None]
+        for rank in record.ranks
+    ]
+    return [max(seconds) for seconds in zip(*by_rank)]  # The ranks' saves, in order.
 
 
 def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:

@@ -11,13 +11,16 @@ import numpy as np
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
 from scalewise.analysis.measure.estimate import student_t_quantile
+from scalewise.analysis.measure.table_start import nonnegative_least_squares
 from scalewise.analysis.number_format import format_number
+from scalewise.analysis.predict.downsample import downsample
 from scalewise.analysis.predict.forecast import forecast
-from scalewise.analysis.predict.laws import nonnegative_least_squares
 from scalewise.analysis.predict.series import Floats, Series, make_series
 
 MIN_START_SPREAD = 0.05
 """Smallest relative error of the other spans' sum, which differs between launches of one job."""
+FITTED_START = "start-up"
+"""The name of the start of a table's jobs, which have no spans, beside those of spans."""
 NEGLIGIBLE_SECONDS = 1e-6  # Smaller terms are not printed.
 ZERO = Estimate(0.0)
 
@@ -57,7 +60,7 @@ class CompleteTime:
             for span in self.span_laws
             if span.fixed + span.growing + span.shared > NEGLIGIBLE_SECONDS
         ]
-        return "T(N) = training + " + " + ".join(formulas) + " seconds"
+        return f"T(N) = {' + '.join(['training', *formulas])} seconds"
 
 
 def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | None:
@@ -66,7 +69,7 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
     samples = samples_at(points, at)
     if len({point.devices for point in points}) < 2 or samples is None:
         return None
-    cost = forecast(_training_series(curve, points), at)
+    cost = forecast(downsample(_training_series(curve, points)), at)
     training = [samples * np.exp(log_cost) / at for log_cost in (cost.middle, cost.low, cost.high)]
     counts = np.array([float(point.devices) for point in points])
     spans, fit_error = _fit_spans(points, counts)

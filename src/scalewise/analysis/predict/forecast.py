@@ -8,11 +8,13 @@ models, moved to the mean. Its width is multiplied by the factor at which such i
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import format_number
+from scalewise.analysis.predict.downsample import MAX_POINTS, spread_indices
 from scalewise.analysis.predict.empirical_prior import Trend, expected_trend
 from scalewise.analysis.predict.learned import Learned, load_learned
 from scalewise.analysis.predict.posterior import DRAWS, posterior_quantiles
@@ -73,21 +75,47 @@ def forecast(
 ) -> Forecast:
     """Return the expected cost at these device counts, from at least two measured points."""
     require_points(points, 2, "a prediction")
+    at = np.asarray(at, float)
     learned = learned or load_learned()[points.kind]
     trend = expected_trend(points, learned)
-    low, median, high = posterior_quantiles(points, at, learned, (0.05, 0.5, 0.95), seed, draws)
+    low, median, high = _quantiles(points, at.tobytes(), learned, seed, draws)
+    below, above = median - low, high - median
+    is_beyond = at > points.last
+    median = np.where(is_beyond, np.maximum(median, _min_log_cost(points)), median)
     # The trend starts at the last point. Up to that point only the machine models are used.
-    by_trend = np.where(at > points.last, trend.log_cost(points, at), median)
+    by_trend = np.where(is_beyond, trend.log_cost(points, at), median)
     mean = learned.trend_weight * by_trend + (1 - learned.trend_weight) * median
     disagreement, factor = np.abs(by_trend - median) / 2, learned.interval_factor
     return Forecast(
         points=points,
         at=at,
         middle=mean,
-        low=mean - np.hypot(factor * (median - low), disagreement),
-        high=mean + np.hypot(factor * (high - median), disagreement),
+        low=mean - np.hypot(factor * below, disagreement),
+        high=mean + np.hypot(factor * above, disagreement),
         trend=trend,
         by_trend=by_trend,
         by_machines=median,
         trend_weight=learned.trend_weight,
     )
+
+
+def _min_log_cost(points: Series) -> float:
+    """Return the least logarithm of the cost that is predicted beyond the last point: that of the
+    last point. Machine models that explain a steep loss badly expect part of it to come back, and
+    more devices do not make each one faster. A cost that fell at the last step may fall further.
+    """
+    previous, last = np.log(points.cost[-2:])
+    return float(last) if last >= previous else -math.inf
+
+
+@lru_cache(maxsize=64)  # Summary, advice and prediction of a curve ask for the same numbers.
+def _quantiles(points: Series, at_bytes: bytes, learned: Learned, seed: int, draws: int) -> Floats:
+    """Return the 5 %, 50 % and 95 % quantiles of the machine models' log cost, one row each. For
+    many device counts, which increase, those between are interpolated.
+    """
+    at = np.frombuffer(at_bytes)
+    knots = at if len(at) <= MAX_POINTS else at[spread_indices(at, MAX_POINTS)]
+    quantiles = posterior_quantiles(points, knots, learned, (0.05, 0.5, 0.95), seed, draws)
+    if knots is at:
+        return quantiles
+    return np.stack([np.interp(np.log(at), np.log(knots), row) for row in quantiles])

@@ -25,7 +25,7 @@ class Prior:
     spread: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Learned:
     """Parameters of the default predictor for one kind of curve."""
 

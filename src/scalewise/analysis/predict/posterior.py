@@ -13,7 +13,7 @@ fixed sequence, so equal curves give equal answers. Tests pass a seed to get oth
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
@@ -95,6 +95,16 @@ def weigh_machines(
     return weights / weights.sum(), middles, scales
 
 
+@lru_cache(maxsize=8)
+def _machines(learned: Learned, seed: int, count: int) -> Floats:
+    return draw_machines(learned.priors, seed, count)
+
+
+@lru_cache(maxsize=32)
+def _student_t_errors(freedom: float, seed: int, count: int) -> Floats:
+    return np.asarray(stdtrit(freedom, quasi_random_points(seed, count)[:, -1:]))
+
+
 def posterior_quantiles(
     points: Series,
     at: Floats,
@@ -104,10 +114,10 @@ def posterior_quantiles(
     count: int = DRAWS,
 ) -> Floats:
     """Return quantiles of the log cost at the counts ``at``, one row per probability."""
-    machines = draw_machines(learned.priors, seed, count)
+    machines = _machines(learned, seed, count)
     weights, middles, scales = weigh_machines(points, at, machines, learned.noise, learned.drift)
     freedom = PRIOR_FREEDOM + len(points.devices) - 1
-    error = stdtrit(freedom, quasi_random_points(seed, count)[:, -1:])
+    error = _student_t_errors(freedom, seed, count)
     columns = []
     for samples in (middles + scales * error).T:
         order = np.argsort(samples)

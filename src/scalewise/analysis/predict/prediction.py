@@ -1,27 +1,61 @@
 """Predict larger device counts, fit textbook laws for comparison, find what to measure next."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from scalewise import plugins
-from scalewise.analysis.measure import Estimate, ScalingCurve
+from scalewise.analysis.measure import Doubt, Estimate, Point, ScalingCurve
+from scalewise.analysis.measure.doubt import widening
+from scalewise.analysis.measure.table_numbers import MAX_DEVICES
 from scalewise.analysis.predict.complete_time import CompleteTime, predict_complete_time
+from scalewise.analysis.predict.downsample import downsample
+from scalewise.analysis.predict.extrapolation import extrapolation_doubts
 from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.next_measurement import NextMeasurement, best_next_measurement
 from scalewise.analysis.predict.outliers import Outlier, find_outliers
-from scalewise.analysis.predict.series import Series, Unknown, curve_series, require_points
+from scalewise.analysis.predict.series import (
+    Metric,
+    Series,
+    Unknown,
+    curve_series,
+    require_points,
+)
 from scalewise.errors import NotEnoughData, SpecError, parameter
 
-MAX_DEVICES = 2**31 - 1
 SIMULATE_EXAMPLE = (
     "scalewise predict FOLDER --at 16 --simulate --devices-per-node 8 --link-inside 200GB/s,5us "
     "--link-between 25GB/s,20us"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldOutCheck:
+    """One metric of a point that was held out: predicted without it, and measured."""
+
+    metric: Metric
+    predicted: Estimate
+    measured: Estimate
+    fewest: int
+    """The smallest number of devices that it was predicted from."""
+    most: int
+    """The largest number of devices that it was predicted from."""
+
+    @property
+    def error(self) -> float:
+        """The error of the prediction, as a share of the measured value."""
+        return self.predicted.value / self.measured.value - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured value lies in the 90 % interval of the prediction."""
+        low, high = self.predicted.low, self.predicted.high
+        return low is not None and high is not None and low <= self.measured.value <= high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +72,13 @@ class PredictedPoint:
     measured: bool = False
     unknown: Unknown | None = None
     """The property of this scale that no measurement shows: its network or its node size."""
+    checks: tuple[HoldOutCheck, ...] = ()
+    """If this point was measured and held out: its metrics, predicted and measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Expected throughput and time on more devices; all intervals are 90 %."""
+    """Expected throughput and time on other device counts; all intervals are 90 %."""
 
     curve: ScalingCurve
     points: tuple[PredictedPoint, ...]
@@ -58,6 +94,8 @@ class Prediction:
     """One per metric; the metric time is left out if ``complete_time`` predicts it."""
     complete_time: CompleteTime | None = field(repr=False)
     """The time from launch to end, span by span; None without spans at two device counts."""
+    doubts: tuple[Doubt, ...] = ()
+    """The doubts about the curve and about the predicted numbers of devices."""
     sentences: tuple[str, ...] = ()
     """How the estimates arise and what to measure next; set by ``report.text.prediction``."""
 
@@ -77,13 +115,23 @@ class Prediction:
         """The formulas of the estimates in ``points``, in one line; not those in ``laws``."""
         return "; ".join(map(str, filter(None, [*self.forecasts, self.complete_time])))
 
+    def efficiency(self, point: Point | PredictedPoint) -> float | None:
+        """Return the efficiency against the baseline, by throughput; by time if it has none."""
+        base = self.curve.baseline
+        growth = point.devices / base.devices
+        if base.throughput and point.throughput:
+            return point.throughput.value / base.throughput.value / growth
+        if base.throughput or not (base.time and point.time):  # Never mix the two metrics.
+            return None
+        return base.time.value / point.time.value / growth
+
     @property
     def not_correct(self) -> tuple[str, ...]:
         """Reasons why the measured training is not correct; empty if it is correct."""
         return self.curve.not_correct
 
     def __str__(self) -> str:
-        return "\n".join([self.law, *self.sentences])
+        return "\n".join([*self.sentences, self.law])
 
 
 def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
@@ -98,18 +146,26 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     measured = [curve_series(curve, "throughput"), curve_series(curve, "time")]
     main = _main_series(curve, measured)
     usable = [points for points in measured if points and len(points.devices) > 1]
+    fitted = [downsample(points) for points in usable]
     targets = np.array(counts, float)
     complete_time = predict_complete_time(curve, targets)
-    forecasts = {points.metric: forecast(points, targets) for points in usable}
+    new_doubts = extrapolation_doubts(curve, counts)
+    curve_error = widening(curve.doubts)
+    forecasts = {points.metric: forecast(points, targets) for points in fitted}
     estimates = {metric: result.estimates() for metric, result in forecasts.items()}
     if complete_time:
         estimates["time"] = complete_time.times
         forecasts.pop("time", None)
     points = []
     for index, count in enumerate(counts):
-        measured_point = next((point for point in curve.points if point.devices == count), None)
+        measured_point = curve.point_at(count)
+        # Every measured point contributes to a prediction, so all their doubts widen it.
+        error = curve_error if measured_point is None else 0.0
+        error = math.hypot(error, widening(new_doubts, count))
         expected = {
-            metric: _include_measured(values[index], getattr(measured_point, metric, None))
+            metric: _include_measured(
+                values[index].widened(error), getattr(measured_point, metric, None)
+            )
             for metric, values in estimates.items()
         }
         point = PredictedPoint(
@@ -125,14 +181,15 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     return Prediction(
         curve=curve,
         points=tuple(points),
-        laws=tuple(fit for series in usable for fit in _fit_laws(series)),
-        next=best_next_measurement(main, max(counts)),
+        laws=tuple(fit for series in fitted for fit in _fit_laws(series)),
+        next=best_next_measurement(downsample(main), max(counts)),
         outliers=tuple(
-            row for result in forecasts.values() for row in find_outliers(result.points)
+            row for series in usable if series.metric in forecasts for row in find_outliers(series)
         ),
         main=main,
         forecasts=tuple(forecasts.values()),
         complete_time=complete_time,
+        doubts=(*curve.doubts, *new_doubts),
     )
 
 
@@ -151,11 +208,14 @@ def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Seri
 
 
 def _include_measured(predicted: Estimate, measured: Estimate | None) -> Estimate:
-    """Return the measured value with the smallest interval that contains both intervals."""
+    """Return the measured estimate. What was measured once has no interval: it gets the predicted
+    one, extended to the measured value.
+    """
     if measured is None:
         return predicted
-    values = (predicted.low, predicted.high, measured.value, measured.low, measured.high)
-    ends = [value for value in values if value]  # A single measurement has no interval.
+    if measured.low is not None:
+        return measured
+    ends = [measured.value, *(end for end in (predicted.low, predicted.high) if end)]
     return Estimate(measured.value, min(ends), max(ends), predicted.count)
 
 
@@ -164,15 +224,20 @@ def _fit_laws(points: Series) -> Sequence[Fit]:
     fits = []
     for name in plugins.available("laws"):
         with suppress(NotEnoughData):
-            fits.append(plugins.load("laws", name)(points))
+            fits.append(_fit(plugins.load("laws", name), points))
     return sorted(fits, key=lambda fit: fit.error)
+
+
+@lru_cache(maxsize=256)
+def _fit(law: Callable[[Series], Fit], points: Series) -> Fit:
+    return law(points)
 
 
 def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
     """Return the counts, sorted and without repeats; raise if one of them cannot be predicted."""
     counts = list(at)
     measured = [point.devices for point in curve.points]
-    largest = max(measured)
+    smallest, largest = min(measured), max(measured)
     example = f"for example {parameter('at', [2 * largest])}"
     if not counts:
         raise SpecError("no number of devices to predict", hint=example)
@@ -182,12 +247,12 @@ def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
             raise SpecError(f"a number of devices must be whole, got {count!r}", hint=example)
         if not 1 <= count <= MAX_DEVICES:
             raise SpecError(
-                f"a number of devices must be from 1 to {MAX_DEVICES:,}, got {count!r}",
+                f"a number of devices must be from 1 to {MAX_DEVICES:,}, got {count:,}",
                 hint=example,
             )
-        if count < largest and count not in measured:
+        if count < smallest:
             raise SpecError(
-                f"{count} devices are fewer than the {largest} that were measured",
-                hint=f"predict more than {largest} devices, or measure {count}",
+                f"{count} devices are fewer than the {smallest} that were measured",
+                hint=f"predict more than {smallest} devices, or measure {count}",
             )
     return sorted({int(count) for count in counts})

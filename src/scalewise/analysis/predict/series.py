@@ -5,6 +5,7 @@ same law can describe strong and weak scaling.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -25,13 +26,26 @@ KINDS: tuple[Kind, ...] = ("weak", "other")
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One metric of a curve, as costs. Device counts increase strictly."""
+    """One metric of a curve, as costs. Device counts increase strictly. Series of equal numbers are
+    equal, so that what is computed from them can be cached.
+    """
 
     devices: Floats
     cost: Floats
     metric: Metric = "throughput"
     scaling: str | None = None
     per_node: int | None = None  # Devices per node.
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        numbers = (self.devices.tobytes(), self.cost.tobytes())
+        return (*numbers, self.metric, self.scaling, self.per_node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Series) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def kind(self) -> Kind:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from scalewise.analysis.measure.ledger import build_ledger
+from scalewise.analysis.measure.ledger import steady_ledger
 from scalewise.analysis.measure.window import steady_window
 from scalewise.analysis.simulate.rank_work import (
     BUCKET_MB,
@@ -51,7 +51,7 @@ class SimulationInputs:
 def load_inputs(record: RunRecord, gradients: float | None = None) -> SimulationInputs:
     """Return a rank's mean work and the spread of ranks; ``gradients`` overrides recorded bytes."""
     window = steady_window(record)
-    ledger = build_ledger(record, window.first)
+    ledger = steady_ledger(record)
     phases = [set(rank.steps.phases) for rank in record.ranks]
     if ledger is None or not all({"forward", "backward"} <= names for names in phases):
         raise NotEnoughData(

@@ -32,6 +32,7 @@ from scalewise.launch.slurm.batch_script import (
     run_script,
     sequential_script,
 )
+from scalewise.launch.slurm.missing_settings import missing_settings
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.close import closed
 from scalewise.record.log import attempt_offset, cancel_reason, read_process_ends
@@ -93,6 +94,10 @@ class SlurmLauncher:
         requeued = any(may_requeue(run, self.settings) for run in runs)
         requeue_note = ", and as many again each time a job is requeued" if requeued else ""
         return f"up to {hours:,.2f} device-hours{requeue_note}"
+
+    def request_warnings(self, runs: Sequence[RunSpec]) -> list[SpecError]:
+        """Return which settings these runs lack on this cluster; asks Slurm, for seconds."""
+        return [] if self._allocation_id else missing_settings(self.settings, runs)
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
         """Return the device-hours that the time limit of the jobs allows; None without a limit."""
@@ -212,13 +217,14 @@ class SlurmLauncher:
         if entry.is_waiting:
             is_start_known = entry.start not in ("", "N/A")
             expected = f", expected to start {entry.start}" if is_start_known else ""
-            return State("running", note=f"pending: {entry.reason}{expected}")
+            if entry.is_paused:
+                return State("running", note=f"{entry.state.lower()}: {entry.reason}")
+            return State("running", note=f"{entry.reason}{expected}", queued=True)
         log = job.folder / "log.txt"
         if not entry.ended and not _ended_in_shared_job(job):
             # In a shared job, a run whose log has not grown has not begun.
             queued = "shared" in job.details and _file_size(log) == job.details["log"]
-            note = f"waits for its turn in job {job.details['job']}" if queued else ""
-            return State("running", note=note)
+            return State("running", note="waits for its turn" if queued else "", queued=queued)
         lacks_outcome = entry.state == "COMPLETED" and not _is_closed(job)
         if lacks_outcome and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
@@ -228,7 +234,7 @@ class SlurmLauncher:
 
     def _poll_unconfirmed(self, job: Job) -> State:
         """Return the state of a job whose submitter was killed before it wrote the job id."""
-        unconfirmed = State("running", note="its submission is not confirmed yet")
+        unconfirmed = State("running", note="its submission is not confirmed yet", queued=True)
         last_search = self._searched_at.get(job.details["token"], -math.inf)
         if time.monotonic() - last_search < POLL_SECONDS:
             return unconfirmed

@@ -13,8 +13,9 @@ from scalewise.errors import LaunchError, OutOfReach, parameter
 
 TIMEOUT_SECONDS = 60.0
 """Seconds that a Slurm command may take."""
-WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
-           "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD")  # fmt: skip
+PAUSED_STATES = ("SUSPENDED", "STOPPED")
+WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+                  "SPECIAL_EXIT", "RESV_DEL_HOLD", *PAUSED_STATES)  # fmt: skip
 """States of a job that is queued (also after a requeue), or paused after it started."""
 RUNNING_STATES = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
 END_REASONS = {
@@ -47,6 +48,11 @@ class QueueEntry:
     def is_waiting(self) -> bool:
         """Whether it is queued or paused."""
         return self.state in WAITING_STATES
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was stopped for a while after it started."""
+        return self.state in PAUSED_STATES
 
     @property
     def ended(self) -> bool:

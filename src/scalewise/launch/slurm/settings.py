@@ -111,6 +111,12 @@ class Settings:
         check_positive("patience", self.patience, example=300.0)
         if self.time is not None:
             parse_time_limit(self.time)
+        if self.gres is not None and self.gres.rpartition(":")[2].isdecimal():
+            raise SpecError(
+                f"[launcher] gres names a kind of device without a number, got {self.gres!r}",
+                hint=f'write gres = "{self.gres.rpartition(":")[0] or "gpu"}": '
+                "the topology says how many devices of a node",
+            )
         if self.max_device_hours is not None:
             check_positive("max_device_hours", self.max_device_hours, example=100.0)
         self._check_tables()
@@ -190,6 +196,17 @@ def parse_time_limit(time: str) -> int:
     if len(parts) == 1:  # Without days, a single number is minutes, two are minutes:seconds.
         return parts[0] * 60
     return sum(part * 60**power for power, part in enumerate(reversed(parts)))  # h:min:s
+
+
+def format_time_limit(seconds: int) -> str:
+    """Return a time limit as Slurm writes it.
+
+    >>> format_time_limit(600), format_time_limit(90000)
+    ('00:10:00', '1-01:00:00')
+    """
+    days, rest = divmod(seconds, 86400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
 
 
 def _load_site(name: Any, keys: Sequence[str]) -> dict[str, Any]:

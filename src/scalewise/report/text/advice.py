@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.advise import Advice, DiminishingReturns, Power, Purpose, Scale
+from scalewise.analysis.advise import Advice, Beyond, DiminishingReturns, Power, Purpose, Scale
 from scalewise.analysis.advise.diminishing_returns import Cause
 from scalewise.analysis.advise.interruptions import MAX_SLOWDOWN
 from scalewise.analysis.advise.packing import Packing, Placement
@@ -16,9 +16,10 @@ from scalewise.analysis.number_format import (
     format_percent,
     format_rounded,
 )
+from scalewise.errors import parameter
 from scalewise.report.text.advice_conditions import condition_sentences, condition_warnings
 from scalewise.report.text.break_even import break_even_sentences
-from scalewise.report.text.prediction import next_measurement, prediction_warnings
+from scalewise.report.text.prediction import next_measurement, prediction_notes, prediction_warnings
 from scalewise.report.text.spending import describe_rate
 
 LONG_SECONDS = 7200.0
@@ -36,17 +37,22 @@ CAUSE_TEXT = {
     "fixed": "fixed costs, which devices do not shorten (launch, data, build, compile)",
     "growing": "what grows with devices (a start that takes longer, or an exchange in every step: "
     "times alone do not separate the two)",
+    "growing outside steps": "what grows with devices outside the steps (such as the launch)",
 }
 """By kind of cause, for causes that are a term of the law fitted to the times."""
 
 
 def advice_sentences(advice: Advice) -> tuple[str, ...]:
-    """Return the reason, the neighbours, where returns diminish, and what to measure next."""
+    """Return the reason, what is predicted beyond the measured scales, the neighbours, where
+    returns diminish, and what to measure next.
+    """
     # The chosen scale; if none meets the purpose, the scale that misses it by the smallest factor.
     closest, conditions = advice.closest, advice.conditions
-    sentences = [reason(advice), *condition_sentences(conditions, closest)]
+    beyond = advice.beyond.scale if advice.beyond else None
+    sentences = [reason(advice), *beyond_sentences(advice)]
+    sentences += condition_sentences(conditions, closest)
     for label, neighbour in (("Fewer", advice.smaller), ("More", advice.larger)):
-        if neighbour:
+        if neighbour and neighbour is not beyond:
             sentences.append(_neighbour_sentence(label, neighbour, advice))
     sentences += returns_sentences(advice.returns, advice.curve if conditions.same_job else None)
     if advice.worth:
@@ -57,16 +63,16 @@ def advice_sentences(advice: Advice) -> tuple[str, ...]:
         sentences.append(power_sentence(advice.power))
     if advice.rate and advice.rate.name:
         sentences.append(f"A price of {describe_rate(advice.rate)}.")
-    if advice.prediction.next and not closest.measured:
+    if advice.prediction.next and (beyond or not closest.measured):
         sentences.append(next_measurement(advice.prediction.next))
     return tuple(sentences)
 
 
-def advice_warnings(advice: Advice) -> tuple[str, ...]:
-    """Return what makes an advice less certain."""
+def advice_warnings(advice: Advice, *, notes_only: bool = False) -> tuple[str, ...]:
+    """Return what makes an advice less certain; ``notes_only`` leaves out serious doubts."""
+    notes = prediction_notes(advice.prediction)
     warnings = [
-        *prediction_warnings(advice.prediction),
-        *returns_warnings(advice.returns),
+        *(notes if notes_only else prediction_warnings(advice.prediction)),
         *condition_warnings(advice.conditions),
     ]
     unfinished_counts = {*advice.conditions.counts} - {scale.devices for scale in advice.scales}
@@ -86,17 +92,65 @@ def advice_warnings(advice: Advice) -> tuple[str, ...]:
 
 def reason(advice: Advice) -> str:
     """Say why a scale was chosen, or that none meets the purpose and which comes closest."""
-    purpose, scales, scale = advice.purpose, advice.scales, advice.closest
+    purpose, scales, scale = advice.purpose, advice.choices, advice.closest
     limits = " and ".join(map(str, purpose.limits))
     candidates = f"{scales[0].devices:,} to {scales[-1].devices:,} devices"
-    numbers = f"{_quantities(scale, format_estimate)}{_chance_clause(scale, purpose)}."
+    numbers = (
+        f"{_quantities(scale, advice.curve, format_estimate)}{_chance_clause(scale, purpose)}."
+    )
     if advice.chosen is None:
+        scales_text = "measured scale" if all(choice.measured for choice in scales) else "scale"
         closest = f"the closest is {_with_basis(scale)}"
-        return f"No scale of {candidates} meets {limits}; {closest}: {numbers}"
-    singular, plural, best = GOAL_TEXT[purpose.objective(scales)]
+        return f"No {scales_text} of {candidates} meets {limits}; {closest}: {numbers}"
+    singular, plural, best = GOAL_TEXT[purpose.objective(advice.scales)]
     verb = singular if scale.devices == 1 else plural
     among = f"those that meet {limits}" if limits else candidates
     return f"{_with_basis(scale)}, {verb} {best} of {among}: {numbers}"
+
+
+def beyond_sentences(advice: Advice) -> list[str]:
+    """Say what is predicted beyond the measured scales or, if nothing was asked, how to ask."""
+    largest, last = advice.choices[-1].devices, advice.scales[-1].devices
+    limit = advice.batch_limit
+    sentences = []
+    if advice.beyond:
+        sentences.append(_beyond_sentence(advice, advice.beyond))
+    elif last > largest:
+        worse = "serves the purpose better" if advice.chosen else "meets it either"
+        sentences.append(f"Predicted: no number of devices up to {last:,} {worse}.")
+    elif advice.closest.devices == largest and (limit is None or limit > largest):
+        option = parameter("up_to", 2 * largest)
+        sentences.append(
+            f"More than {format_count(largest)} were not measured: {option} predicts them."
+        )
+    if limit is not None and limit in (last, largest):
+        sentences.append(
+            f"A global batch of {limit:,} can feed at most {format_count(limit)}: larger numbers "
+            "are not considered."
+        )
+    return sentences
+
+
+def _beyond_sentence(advice: Advice, beyond: Beyond) -> str:
+    """Say what a predicted scale would save, or that it would meet limits that no other meets."""
+    scale, saved = beyond.scale, beyond.saved
+    label, chance = scale_label(scale), _chance_clause(scale, advice.purpose)
+    if advice.chosen is None:
+        numbers = _quantities(scale, advice.curve, format_estimate)
+        return f"Predicted: {label} would meet it: {numbers}{chance}. Measure them first."
+    time = saved if saved.value > 0 else saved.through(lambda share: -share)
+    change = "save {} of the time{}" if saved.value > 0 else "take {} more time{}"
+    interval = ""
+    if time.low is not None and time.high is not None:
+        # round() avoids −0 %.
+        low, high = (f"{round(100 * share)} %".replace("-", "−") for share in (time.low, time.high))
+        interval = f" (90 %: {low} to {high})"
+    sign = "+" if beyond.added_device_hours > 0 else "−"
+    hours = f"{sign}{format_percent(abs(beyond.added_device_hours), 0)} device-hours"
+    return (
+        f"Predicted: {label} would {change.format(format_percent(time.value, 0), interval)} at "
+        f"{hours}{chance}. Measure them first."
+    )
 
 
 def stop_sentence(advice: Advice) -> str:
@@ -111,7 +165,7 @@ def stop_sentence(advice: Advice) -> str:
         expected = f"take {seconds} s, {time_change}, for {hours_change} device-hours"
     else:
         assert following.throughput is not None  # Every scale has a time or a throughput.
-        throughput = f"{format_estimate(following.throughput)} {advice.curve.unit} per second"
+        throughput = f"{format_estimate(following.throughput)} {advice.curve.rate_label}"
         work = f"the same work takes {time_change} time and {hours_change} device-hours"
         expected = f"do {throughput}: {work}"
     if following.efficiency:
@@ -140,7 +194,7 @@ def _neighbour_sentence(label: str, other: Scale, advice: Advice) -> str:
         f"{'+' if ratio >= 1 else '−'}{format_percent(abs(ratio - 1), 0)}"
         for ratio in (other.slowness / advised.slowness, other.device_time / advised.device_time)
     )
-    numbers = _quantities(other, lambda estimate: format_number(estimate.value))
+    numbers = _quantities(other, advice.curve, lambda estimate: format_number(estimate.value))
     return (
         f"{label}: {_with_basis(other)}: {numbers}; {time} time, {hours} device-hours"
         f"{_chance_clause(other, advice.purpose)}."
@@ -162,13 +216,13 @@ def _chance_clause(scale: Scale, purpose: Purpose) -> str:
     return f"; the chance to meet the {limits} is {bound}{percent}"
 
 
-def _quantities(scale: Scale, to_text: Callable[[Estimate], str]) -> str:
+def _quantities(scale: Scale, curve: ScalingCurve, to_text: Callable[[Estimate], str]) -> str:
     """Return the time, cost, energy and efficiency of a scale; throughput if it has no time."""
     parts = []
     if scale.time:
         parts.append(_time_text(scale, scale.time, to_text))
     elif scale.throughput:
-        parts.append(f"{to_text(scale.throughput)} per second")
+        parts.append(f"{to_text(scale.throughput)} {curve.rate_label}")
     if scale.device_hours:
         parts.append(f"{to_text(scale.device_hours)} device-hours")
     if scale.cost:
@@ -249,18 +303,6 @@ def cause_sentence(cause: Cause) -> str:
     return (
         f"The cause is {CAUSE_TEXT[cause.kind]}: about {format_rounded(cause.seconds)} of the "
         f"{format_number(cause.total)} s that {cause.formula} gives for {devices}."
-    )
-
-
-def returns_warnings(returns: DiminishingReturns) -> tuple[str, ...]:
-    """Warn if predicted times are below the fixed term of the law fitted to measured times."""
-    below = returns.below_fixed
-    if below is None:
-        return ()
-    return (
-        f"from {format_count(below.devices)} on the predicted time is below the "
-        f"{format_rounded(below.fixed)} s that {below.formula} takes as fixed: measure before you "
-        "rely on it",
     )
 
 

@@ -8,14 +8,13 @@ from scalewise.analysis.advise.conditions import ResolvedConditions
 from scalewise.analysis.advise.interruptions import Interruptions, young_interval
 from scalewise.analysis.advise.quality.time_to_target import TimeToTarget
 from scalewise.analysis.advise.quality.work_to_target import MIN_SAVED_SHARE, VAGUE_FACTOR
-from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import (
     format_count,
     format_duration,
-    format_estimate,
     format_number,
     format_percent,
     format_rounded,
+    format_rounded_estimate,
     join_with_and,
 )
 
@@ -100,7 +99,7 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
     elif critical.like:
         source = f"like that of {critical.like} in public tables"
     elif critical.noise_devices:
-        source = f"from the gradient noise on {critical.noise_devices} devices"
+        source = f"from the gradient noise on {format_count(critical.noise_devices)}"
     else:
         source = "as given"
     batch = to_target.batches[closest.devices]
@@ -115,7 +114,7 @@ def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
 
 def batch_limit(law: WorkToTarget, per_device: int | None = None) -> str:
     """Say from which global batch on more devices do not pay, and what to do instead."""
-    batch_text = _rounded(law.enough)
+    batch_text = format_rounded_estimate(law.enough)
     if per_device:
         devices = math.ceil(law.enough.value / per_device)
         batch_text += f" ({format_number(devices)} devices with {format_number(per_device)} each)"
@@ -129,7 +128,7 @@ def batch_limit(law: WorkToTarget, per_device: int | None = None) -> str:
     return (
         f"From a global batch of {batch_text} on, twice the devices save less than "
         f"{format_percent(MIN_SAVED_SHARE, 0)} of the steps: the critical batch is "
-        f"{_rounded(law.critical)}{_fewest_steps(law)}; {ALTERNATIVES}.{vague_hint}"
+        f"{format_rounded_estimate(law.critical)}{_fewest_steps(law)}; {ALTERNATIVES}.{vague_hint}"
     )
 
 
@@ -138,7 +137,7 @@ def batch_verdict(law: WorkToTarget, batch: float) -> str:
     multiple = batch / law.critical.value
     sentence = (
         f"A global batch of {format_number(batch)} is {multiple:.2g} times the critical "
-        f"{_rounded(law.critical)}: doubling it with twice the devices saves "
+        f"{format_rounded_estimate(law.critical)}: doubling it with twice the devices saves "
         f"{format_percent(law.saved(batch).value, 0)} of the steps "
         f"for {format_percent(multiple / (1 + multiple), 0)} more work"
     )
@@ -154,11 +153,8 @@ def batch_verdict(law: WorkToTarget, batch: float) -> str:
 def _fewest_steps(law: WorkToTarget) -> str:
     if law.least_steps is None:
         return ""
-    return f", and no number of devices needs fewer than {_rounded(law.least_steps)} steps"
-
-
-def _rounded(estimate: Estimate) -> str:
-    return format_estimate(estimate, format_rounded)
+    steps = format_rounded_estimate(law.least_steps)
+    return f", and no number of devices needs fewer than {steps} steps"
 
 
 def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple[str, ...]:

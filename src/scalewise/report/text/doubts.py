@@ -1,15 +1,26 @@
-"""Warnings as sentences; a doubt is a reason to trust a result less."""
+"""Doubts (reasons to trust a result less) as sentences, and what to do about each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, get_args
 
 from scalewise.analysis.measure import Doubt, ScalingCurve
-from scalewise.analysis.measure.doubt import DoubtKind
-from scalewise.analysis.number_format import format_count
+from scalewise.analysis.measure.doubt import Blocking, DoubtKind, code_of
+from scalewise.analysis.number_format import (
+    format_count,
+    format_number,
+    format_seconds,
+    list_counts,
+)
+from scalewise.errors import DoubtfulData, SpecError, parameter
+from scalewise.record import batch_sharing
 from scalewise.record.schema import skipped_sentence
+from scalewise.validate import suggest_name
 
 NO_PHASES = "the steps of this point, or of the baseline, were recorded without phases"
 """Why it is unknown where the time of a step goes."""
+MAX_ALERTS = 3
+"""So many kinds of doubts are shown before an answer; of the others only the codes."""
 
 
 def warning_text(warning: str | Doubt) -> str:
@@ -22,6 +33,96 @@ def warning_text(warning: str | Doubt) -> str:
         return warning
     text = DOUBT_TEXT[warning.kind]
     return text.format(**warning.figures) if isinstance(text, str) else text(**warning.figures)
+
+
+def mend_text(doubt: Doubt) -> str:
+    """Return what to do about a doubt; empty if nothing needs to be done."""
+    text = MENDS.get(doubt.kind, "")
+    return text.format(**doubt.figures) if isinstance(text, str) else text(**doubt.figures)
+
+
+def doubt_sentence(doubt: Doubt) -> str:
+    """Return a doubt as a sentence that names its point."""
+    text = warning_text(doubt)
+    names_point = doubt.figures.keys() & {"says", "topology", "predicted"}
+    if doubt.devices and not names_point:
+        text = f"{format_count(doubt.devices, 'device')}: {text}"
+    return text
+
+
+def alert_lines(doubts: Iterable[Doubt], *, fixes: bool = True) -> list[str]:
+    """Return the lines to show before an answer: doubts that block or weaken it, with fixes."""
+    by_kind: dict[str, list[Doubt]] = {}
+    for doubt in doubts:
+        if doubt.severity != "notes":
+            by_kind.setdefault(doubt.kind, []).append(doubt)
+    lines = []
+    for first, *others in [*by_kind.values()][:MAX_ALERTS]:
+        label = "Not reliable" if first.severity == "blocks" else "Doubtful"
+        more = f" (and {len(others)} more like this)" if others else ""
+        lines.append(f"{label} [{first.code}]: {doubt_sentence(first)}{more}")
+        if fixes and (mend := mend_text(first)):
+            lines.append(f"  fix: {mend}")
+    if hidden := [*by_kind][MAX_ALERTS:]:
+        lines.append(f"Also: {', '.join(map(code_of, hidden))} (the JSON output has the details)")
+    return lines
+
+
+def first_alerts(named: Sequence[tuple[str, Sequence[Doubt]]]) -> tuple[str, ...]:
+    """Return a line about each of the first curves that have serious doubts, blocked ones first,
+    and how many others have some. ``named`` are names of curves with their doubts.
+    """
+    rows = [(name, doubts, lines[0]) for name, doubts in named if (lines := alert_lines(doubts))]
+    rows.sort(key=lambda row: all(doubt.severity != "blocks" for doubt in row[1]))  # Stable.
+    lines = [f"{name}: {line}" for name, _, line in rows[:MAX_ALERTS]]
+    others = len(rows) - MAX_ALERTS
+    return (*lines, f"Also doubtful: {others} more") if others > 0 else tuple(lines)
+
+
+def doubt_values(doubts: Iterable[Doubt]) -> list[dict[str, Any]]:
+    """Return doubts as values for JSON."""
+    return [
+        {
+            "code": doubt.code,
+            "severity": doubt.severity,
+            "devices": doubt.devices,
+            "text": warning_text(doubt),
+            "mend": mend_text(doubt) or None,
+        }
+        for doubt in doubts
+    ]
+
+
+def refuse_blocking(verb: str, doubts: Iterable[Doubt], despite: Sequence[str] = ()) -> None:
+    """Raise DoubtfulData if a doubt blocks the answer and its code is not in ``despite``."""
+    codes = {code_of(kind): kind for kind in get_args(Blocking)}
+    for code in despite:
+        if code not in codes:
+            raise SpecError(
+                f"{parameter('despite')} takes the code of a blocking doubt, got {code!r}",
+                hint=suggest_name(code, codes) or f"one of {', '.join(codes)}",
+            )
+    blocking = [
+        doubt for doubt in doubts if doubt.severity == "blocks" and doubt.code not in despite
+    ]
+    if blocking:
+        first = blocking[0]
+        others = [doubt.code for doubt in blocking[1:] if doubt.code != first.code]
+        also = f" (also: {', '.join(dict.fromkeys(others))})" if others else ""
+        example = parameter("despite", first.code)
+        raise DoubtfulData(
+            f"{verb} gives no answer [{first.code}]: {doubt_sentence(first)}{also}",
+            hint=f"{mend_text(first).rstrip('.')}; or insist with {example}",
+        )
+
+
+def note_texts(warnings: Iterable[str | Doubt]) -> list[str]:
+    """Return warnings as sentences, without the doubts that ``alert_lines`` shows first."""
+    return [
+        warning if isinstance(warning, str) else doubt_sentence(warning)
+        for warning in warnings
+        if isinstance(warning, str) or warning.severity == "notes"
+    ]
 
 
 def with_warning_texts(curve: ScalingCurve) -> ScalingCurve:
@@ -47,7 +148,96 @@ def _work_differs(samples: int | None, baseline: int | None) -> str:
     return f"{total} samples in all, and {baseline_total} at the baseline: times are not compared"
 
 
-DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
+def _ratio_text(role: str, value: float) -> str:
+    return f"{100 * value:.0f} %" if role == "efficiency" else f"{value:.2f} ×"
+
+
+def _outlier(metric: str, measured: float, expected: float, law: str, unit: str) -> str:
+    return (
+        f"{format_number(measured)} {unit} is not explained by the other rows: {law or 'they'} "
+        f"predict{'s' if law else ''} {format_number(expected)} {unit}"
+    )
+
+
+def _high_efficiency(efficiency: float, reference: int) -> str:
+    return (
+        f"efficiency is {100 * efficiency:,.0f} % relative to {format_count(reference)}: more "
+        "than noise and caches explain"
+    )
+
+
+def _check_row(reference: int, **_: Any) -> str:
+    points = f"this point and that of {format_count(reference)}"
+    return f"check {points}: a typing error, other units or other work"
+
+
+def _partly_filled_nodes(per_node: int, counts: Sequence[int]) -> str:
+    first = counts[0]
+    return (
+        f"{list_counts(counts)} devices do not fill nodes of {per_node:,}: all nodes but the last "
+        f"are taken as full ({first:,} devices: {-(-first // per_node):,} nodes, the last with "
+        f"{first % per_node:,})"
+    )
+
+
+DoubtText = str | Callable[..., str]
+"""A format string, or a function that is called with the figures of the doubt."""
+GUARDED_KINDS: tuple[DoubtKind, ...] = (
+    "no exchange", "same samples", "lost samples", "repeated samples", "drift", "step counts",
+    "set_epoch",
+)  # fmt: skip
+"""Kinds whose sentence and hint come from a guard."""
+DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
+    **dict.fromkeys(
+        GUARDED_KINDS,
+        lambda says, hint: says,
+    ),
+    "implausible efficiency": _high_efficiency,
+    "superlinear": _high_efficiency,
+    "impossible time": lambda time, needed: (
+        f"{format_seconds(time)} is too short: at the measured throughput the samples take "
+        f"{format_seconds(needed)}"
+    ),
+    "time disagrees": lambda time, expected: (
+        f"{format_seconds(time)} does not go with the throughput of this row: by the other rows "
+        f"it would be {format_seconds(expected)}"
+    ),
+    "outlier": _outlier,
+    "small outlier": _outlier,
+    "not steady": lambda drift: (
+        f"steps became {100 * abs(drift):.0f} % {'slower' if drift > 0 else 'faster'} while they "
+        "were measured: the steady state was not reached"
+    ),
+    "batch too small": "a global batch of {batch:,} gives {predicted:,} devices less than one "
+    "sample each",
+    "uneven batch": "a global batch of {batch:,} cannot be divided equally among {predicted:,} "
+    "devices",
+    "far extrapolation": "{predicted:,} devices are {reach:.3g} times the largest measurement, "
+    "and the measurements span only a factor of {span:.3g}",
+    "left out": "left out: {problem}",
+    "watching stopped": "{topology}: watching stopped before the end: {reason}",
+    "no trace": "{topology}: no trace was recorded: {reason}",
+    "samples unclear": lambda topology: (
+        f"{topology}: {batch_sharing.UNCLEAR}, {parameter('samples_per_step')}"
+    ),
+    "shared samples": f"{{topology}}: {batch_sharing.SHARED_SAMPLES_COUNTED_ONCE}",
+    "sequence first": lambda: (
+        "the model takes the sequence first, so the first dimension of its input may not be "
+        f"the batch: give {parameter('samples_per_step')}"
+    ),
+    "calls added": lambda: (
+        "no data loader was seen, and models are called several times per backward: each "
+        "call was counted as separate samples; if the calls share one batch, give "
+        f"{parameter('samples_per_step')}"
+    ),
+    "manual updates": "the program updates its weights without an optimizer: steps are inferred "
+    "from weight changes",
+    "idle devices": lambda allocation, idle, total: (
+        f"all runs shared an allocation of {allocation} devices: {idle:.2f} of {total:.2f} "
+        f"device-hours ({idle / total:.0%}) were idle beside smaller runs"
+    ),
+    "not finished": "{unfinished} of {runs} runs are not finished",
+    "failed run": "{topology}: {cause}",
     "few steps": lambda count: f"only {format_count(count, 'steady step')}: the rate is rough",
     "few batches": lambda count: (
         f"only {count} batch{'' if count == 1 else 'es'} per rank and epoch"
@@ -67,8 +257,15 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     "accuracy differs": "validation accuracy {accuracy:.1%} differs from the baseline's "
     "{baseline:.1%} by more than its spread ({spread:.1%})",
     "other device": "{device} is compared with {baseline}: this is acceleration, not efficiency",
+    "columns disagree": lambda column, role, given, computed: (
+        f'"{column}" says {_ratio_text(role, given)}, but the other columns give '
+        f"{_ratio_text(role, computed)}"
+    ),
     "runs differ": _make_difference_text("runs of this curve"),
     "baseline missing": "the run on {missing} is missing: compared with {used} devices",
+    "partly filled nodes": _partly_filled_nodes,
+    "start unknown": "this table does not show the start-up: the line about the full run says "
+    "whether its times leave start-up out or multiply it",
     "curves differ": _make_difference_text("these curves"),
     "operations not counted": "operations were not counted: {reason}",
     "no peak of a CPU": "the catalog has no peak for a CPU",
@@ -85,4 +282,29 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
         "off by as much"
     ),
 }
-"""By kind of doubt: a format string, or a function that is called with the figures of the doubt."""
+"""By kind of doubt: what is doubtful."""
+MENDS: Mapping[DoubtKind, DoubtText] = {
+    **dict.fromkeys(
+        GUARDED_KINDS,
+        lambda says, hint: hint,
+    ),
+    "implausible efficiency": _check_row,
+    "superlinear": _check_row,
+    "columns disagree": "check this row; without that column, nothing is compared",
+    "impossible time": "check the columns time, throughput and samples for other units",
+    "time disagrees": "check this row: both numbers must come from the same run",
+    "outlier": "measure this point again",
+    "few steps": "measure at least 100 steps",
+    "not steady": "measure more steps, and leave the first ones out",
+    "rehearsed": "run it on as many hosts: the network between nodes was not measured",
+    "overloaded": "measure again on an idle machine",
+    "loss not finite": "lower the learning rate, or train in a wider precision",
+    "accuracy differs": "adjust the learning rate to the global batch, or keep the global batch",
+    "left out": lambda problem, hint: hint,
+    "watching stopped": "measure it again; log.txt of the run has the reason",
+    "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
+    "batch too small": "predict at most {batch:,} devices, or increase the global batch",
+    "uneven batch": "choose a number of devices that divides the global batch",
+    "far extrapolation": "measure more devices first",
+}
+"""By kind of doubt: what to do. Doubts without an entry need no action."""

@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 
-from scalewise.analysis.explain import Boundary, Breakdown, ScalingVerdict
+from scalewise.analysis.explain import Boundary, Breakdown, RankTimes, ScalingVerdict, SlowRank
 from scalewise.analysis.explain.breakdown import MIN_EFFICIENCY_LOSS
-from scalewise.analysis.measure import Point
+from scalewise.analysis.explain.rank_times import MIN_LAG
+from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.mfu import flops_unit
 from scalewise.analysis.number_format import (
     format_count,
+    format_duration,
+    format_percent,
     format_rounded,
     format_seconds,
     join_with_and,
 )
+from scalewise.record.schema import TRAIN, UNEXPLAINED, recurring
 from scalewise.report.text.doubts import NO_PHASES, warning_text
 from scalewise.spec import RunSpec, StrategyTraits
 from scalewise.spec.strategy_traits import traits_of
@@ -20,7 +24,7 @@ CAUSE_TEXT = {
     "computation": "computation that takes longer than on the baseline",
     "balance": "waiting for the slowest rank",
     "input": "waiting for input",
-    "transfer": "moving gradients",
+    "transfer": "moving gradients between devices",
     "orchestration": "other work in the loop, outside computation, input and communication",
 }
 """By cause of lost time: what the time is spent on."""
@@ -58,6 +62,28 @@ def point_sentence(point: Breakdown) -> str:
     return (
         f"{takes}, and computation alone would take {ideal}: "
         f"{part} of the rest ({format_seconds(seconds)}) is {cause}{_baseline_clause(point)}."
+    )
+
+
+def complete_time_sentence(point: Breakdown, curve: ScalingCurve) -> str | None:
+    """Return what the complete time is spent on: start-up, training, other parts; None if unknown.
+    Times of a rehearsal are those of the measured run.
+    """
+    total = sum(point.complete.values())
+    if TRAIN not in point.complete or total <= 0:
+        return None
+    once = (*recurring("once"), UNEXPLAINED)
+    parts = {
+        "start-up and shutdown": sum(point.complete.get(name, 0.0) for name in once),
+        "training": point.complete[TRAIN],
+        **{name: point.complete[name] for name in point.complete if name not in (*once, TRAIN)},
+    }
+    shares = sorted(((name, part / total) for name, part in parts.items()), key=lambda s: -s[1])
+    named = [f"{name} {format_percent(share, 0)}" for name, share in shares if share >= 0.005]
+    takes = "the full run takes" if curve.full_run else "the whole run took"
+    return (
+        f"On {format_count(point.devices)} {takes} {format_duration(total)}: "
+        f"{join_with_and(named)}."
     )
 
 
@@ -102,10 +128,10 @@ def point_action(point: Breakdown) -> str | None:
     if point.cause == "balance":
         return _balance_action(point)
     if point.cause == "transfer":
-        return _traits_of_dominant_split(facts.spec).advice or (
-            "Try a larger batch per device, several micro-steps per step (accumulate), "
-            "or fewer nodes with more devices each."
-        )
+        if advice := _traits_of_dominant_split(facts.spec).advice:
+            return advice
+        batch = "Try a larger batch per device, or several micro-batches per step (accumulate)"
+        return f"{batch}." if point.nodes == 1 else f"{batch}; or use fewer, larger nodes."
     if point.cause == "orchestration":
         return (
             "Look for work between the phases: logging, reading the loss of every step, "
@@ -162,6 +188,37 @@ def _balance_action(point: Breakdown) -> str:
         "The ranks take turns at being slow: look for other work on their hosts, "
         "and for samples whose cost differs."
     )
+
+
+def rank_speed_sentence(heat: RankTimes | None) -> str | None:
+    """Return whether all ranks are equally fast, or which one is slower; None with one rank."""
+    if heat is None:
+        return None
+    slowest = heat.slowest
+    name = f"ank {slowest.rank} on {slowest.host}" if slowest.host else f"ank {slowest.rank}"
+    lag = format_percent(slowest.lag, 0 if slowest.lag >= 0.1 else 1)
+    if heat.is_straggler:
+        is_slower = f"is {lag} slower than"
+        if slowest.lag >= 1:
+            is_slower = f"works {1 + slowest.lag:.1f} times as long as"
+        return f"R{name} {is_slower} the typical rank{_slow_period(slowest)}."
+    if not heat.without_waiting:
+        return (
+            f"Steps take about as long on all ranks (the slowest is {lag} behind), but with the "
+            "wait for each other: whether one rank is slower was not measured."
+        )
+    if slowest.lag < MIN_LAG:
+        return f"All ranks are equally fast: the slowest is {lag} behind."
+    return f"No rank is clearly slower than the others: on average r{name} is {lag} behind."
+
+
+def _slow_period(slowest: SlowRank) -> str:
+    since, until = slowest.since, slowest.until
+    if since is None:
+        return "" if until is None else f" in the first {format_duration(until)} of training"
+    if until is None:
+        return f" after the first {format_duration(since)} of training"
+    return f" between {format_duration(since)} and {format_duration(until)} of training"
 
 
 def exchange_sentence(point: Breakdown) -> str | None:

@@ -1,11 +1,13 @@
 """What a study costs: an estimate before it runs, and a receipt (the use of device-hours) after."""
 
+from collections.abc import Sequence
+
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.cost.study_cost import Bill
 from scalewise.analysis.explain import CAUSES, Receipt
-from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
-from scalewise.analysis.number_format import format_count, format_estimate
+from scalewise.analysis.number_format import format_count, format_duration, format_estimate
 from scalewise.report.tables import number, percent
 
 ITEM_TEXT = {
@@ -30,7 +32,7 @@ def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
         text = format_estimate(hours, number)
         if rate is None:
             return text
-        cost = format_estimate(hours * rate.per_device_hour, number)
+        cost = format_estimate(rate.cost(hours), number)
         return f"{text} for {cost} {rate.currency or ''}".rstrip()
 
     lines = ["estimated cost, in device-hours:"]
@@ -47,6 +49,23 @@ def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
         hint = "measure two numbers of devices of a curve to predict the others"
         parts.append(f"{format_count(bill.unknown, 'run')} not known yet ({hint})")
     return [*lines, f"total: {'; '.join(parts)}"]
+
+
+def full_run_lines(curves: Sequence[ScalingCurve], rate: Rate | None) -> list[str]:
+    """Return what the full run would take on each number of devices that was measured."""
+    lines = []
+    for curve in curves:
+        assert curve.full_run is not None  # Only called for a full run.
+        lines.append(f"{curve.name}: the full run of {curve.full_run.text}, in device-hours:")
+        for point in curve.points:
+            if point.time:
+                hours = point.time * (point.devices / 3600)
+                took = f"{format_duration(point.time.value)}, {format_estimate(hours, number)}"
+                if rate:
+                    cost = format_estimate(rate.cost(hours), number)
+                    took = f"{took} for {cost} {rate.currency or ''}".rstrip()
+                lines.append(f"  {format_count(point.devices)}: {took}")
+    return lines or ["no estimate of the full run yet: run the smallest configuration first"]
 
 
 def receipt_lines(receipt: Receipt) -> list[str]:
@@ -83,6 +102,11 @@ def _bought_text(receipt: Receipt) -> str:
     if receipt.cost is None:
         return text
     return f"{text} for {number(receipt.cost)} {receipt.currency or ''}".rstrip()
+
+
+def cost_heading(rate: Rate | None) -> str:
+    """Return the heading of a column of costs, with the currency if it is known."""
+    return f"cost {rate.currency or ''}".rstrip() if rate else "cost"
 
 
 def describe_rate(rate: Rate) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from scalewise.probe.environment import usable_cores, write_environment
@@ -133,6 +134,8 @@ class Facts:
             sampler: Any = getattr(loader, "sampler", None)
             shuffles = isinstance(sampler, DistributedSampler) and sampler.shuffle
             epoch = sampler.epoch if shuffles else None
+            if "epoch_samples" not in self.noted or not self._dataset_id:
+                self.noted["epoch_samples"] = _epoch_samples(loader)
             self._loader_epoch = dataset_id, loader.num_workers, epoch
             self.call_may_show_facts = True
 
@@ -266,6 +269,19 @@ class Facts:
             self.noted["capability"] = [properties.major, properties.minor]
             self.noted["matmul"] = torch.get_float32_matmul_precision()
             self.noted["tf32"] = torch.backends.cuda.matmul.allow_tf32
+
+
+def _epoch_samples(loader: Any) -> int | None:
+    """Return the samples of an epoch of this rank's loader; None if it does not know them."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    batch = loader.batch_size or getattr(batch_sampler, "batch_size", None)
+    # The length of an iterable dataset is not asked for: PyTorch would warn if it is wrong.
+    if not batch or isinstance(loader.dataset, IterableDataset):
+        return None
+    try:
+        return min(len(loader) * int(batch), len(loader.sampler))
+    except TypeError:  # A sampler without a length.
+        return None
 
 
 def _host_number(value: Any) -> float | None:

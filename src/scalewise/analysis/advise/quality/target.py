@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.advise.durations import NUMBER
+from scalewise.analysis.measure.run_values import epoch_lines
 from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.record.read import RunRecord
@@ -148,11 +149,9 @@ def work_to_reach(
 
 def quality_trace(record: RunRecord, name: str) -> Trace:
     """Return the trace of a run's training ``loss`` or validation ``accuracy``."""
-    # Spans have an epoch too, but no loss.
-    lines = [line for line in record.ranks[0].lines if "epoch" in line and "span" not in line]
     samples_per_epoch = sum(rank.outline.seen for rank in record.ranks)  # Read by each rank.
     trace = []
-    for line in sorted(lines, key=lambda line: line["epoch"]):
+    for line in sorted(epoch_lines(record), key=lambda line: line["epoch"]):
         if name == "loss":
             values = _block_losses(line)
         else:

@@ -19,7 +19,11 @@ from scalewise.analysis.advise.quality.target_posterior import (
     weigh_laws,
 )
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.number_format import format_estimate, format_number, format_rounded
+from scalewise.analysis.number_format import (
+    format_number,
+    format_rounded,
+    format_rounded_estimate,
+)
 from scalewise.catalog.convergence import find_table
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.validate import check_positive
@@ -158,8 +162,8 @@ def work_to_target(
         if high < fitted_low or low > fitted_high:
             raise SpecError(
                 "the points show a critical batch of "
-                f"{format_estimate(Estimate(*fitted), format_rounded)}, and "
-                f"{format_estimate(Estimate(*stated), format_rounded)} was given",
+                f"{format_rounded_estimate(Estimate(*fitted))}, and "
+                f"{format_rounded_estimate(Estimate(*stated))} was given",
                 hint="are both in samples, not tokens? leave critical out, or widen its interval",
             )
     learned_prior = math.log(largest) + learned.log_critical_ratio, learned.spread

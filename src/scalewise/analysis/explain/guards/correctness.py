@@ -4,12 +4,16 @@ from collections import Counter
 from math import isclose
 
 from scalewise.analysis.explain.guards.guard import WatchedRun, guard
+from scalewise.analysis.measure.summary import program_epoch_samples
+from scalewise.analysis.number_format import format_count
 from scalewise.record import batch_sharing, replicas
 
 MIN_BATCH_GROWTH = 1.5
 """A global batch counts as grown from this factor on."""
 SAME_RATE_TOLERANCE = 0.1
 """Learning rates that differ by a smaller share count as equal; scaling rules change them more."""
+MIN_COVERED_SHARE = 0.95
+"""An epoch that covers a smaller share of the samples than on the baseline loses samples."""
 SQUARE_ROOT_OPTIMIZERS = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
 """Optimizers whose learning rate grows with the square root of the batch."""
 
@@ -49,6 +53,42 @@ def same_samples(run: WatchedRun) -> tuple[str, str] | None:
         f"{count} of {run.ranks} ranks read the same samples: "
         f"their first {len(digests)} training batches are equal.",
         "Give the loader `sampler=DistributedSampler(dataset)`, or split the data by rank.",
+    )
+
+
+@guard("lost samples", "correct")
+def lost_samples(run: WatchedRun) -> tuple[str, str] | None:
+    """An epoch that covers only a part of the data that it covers on fewer devices."""
+    if not run.smaller or same_samples.check(run) or no_exchange.check(run):
+        return None
+    baseline = run.smaller[0]
+    samples, expected = program_epoch_samples(run.record), program_epoch_samples(baseline.record)
+    # Incomplete last batches may be dropped.
+    if not samples or not expected or samples + run.global_batch >= MIN_COVERED_SHARE * expected:
+        return None
+    fewer = format_count(baseline.devices)
+    return (
+        f"An epoch covers {samples:,} samples, and on {fewer} {expected:,}.",
+        "Split the data by rank only once: by a sampler, or by the library's loader.",
+    )
+
+
+@guard("repeated samples", "correct", question=True)
+def repeated_samples(run: WatchedRun) -> tuple[str, str] | None:
+    """An epoch that grows with the devices, because every rank reads all of the data."""
+    if not run.smaller:
+        return None
+    baseline = run.smaller[0]
+    samples = program_epoch_samples(run.record)
+    expected = program_epoch_samples(baseline.record)
+    growth = run.ranks / baseline.ranks
+    if not samples or not expected or growth <= 1 or samples < 0.95 * growth * expected:
+        return None
+    fewer = format_count(baseline.devices)
+    return (
+        f"An epoch covers {samples:,} samples, and on {fewer} {expected:,}: every rank reads all "
+        "of the data.",
+        "Is that meant so? If not, give the loader `sampler=DistributedSampler(dataset)`.",
     )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from scalewise.analysis.measure.cached_value import cached_value
 from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.analysis.number_format import format_count
 from scalewise.record import batch_sharing
@@ -72,8 +72,7 @@ class WatchedRun:
     @property
     def global_batch(self) -> int:
         """Samples per step, summed over ranks: the median of each rank's steps."""
-        samples_by_rank = [rank.steps.samples for rank in self.record.ranks]
-        return sum(int(np.median(samples)) for samples in samples_by_rank if samples.size)
+        return _global_batch(self.record)
 
     @property
     def comparable_rate(self) -> float | None:
@@ -81,21 +80,33 @@ class WatchedRun:
         is_batch_known = self.record.spec.samples_per_step or not batch_sharing.unclear(self.facts)
         return self.rank0.first_rate if is_batch_known else None
 
-    @cached_property
+    @property
     def window(self) -> Window:
         """The steady part of the run."""
         return steady_window(self.record)
 
-    @cached_property
+    @property
     def input_share(self) -> float:
         """The share of the time of steady steps in which ranks wait for input."""
-        waited = total = 0.0
-        for rank in self.record.ranks:
-            is_steady = rank.steps.index >= self.window.first
-            total += float(rank.steps.seconds[is_steady].sum())
-            if "input" in rank.steps.phases:
-                waited += float(rank.steps.phases["input"][is_steady].sum())
-        return waited / total if total else 0.0
+        return _input_share(self.record)
+
+
+@cached_value("guarded batch")
+def _global_batch(record: RunRecord) -> int:
+    samples_by_rank = [rank.steps.samples for rank in record.ranks]
+    return sum(int(np.median(samples)) for samples in samples_by_rank if samples.size)
+
+
+@cached_value("input share")
+def _input_share(record: RunRecord) -> float:
+    first = steady_window(record).first
+    waited = total = 0.0
+    for rank in record.ranks:
+        is_steady = rank.steps.index >= first
+        total += float(rank.steps.seconds[is_steady].sum())
+        if "input" in rank.steps.phases:
+            waited += float(rank.steps.phases["input"][is_steady].sum())
+    return waited / total if total else 0.0
 
 
 def watched_runs(records: Sequence[RunRecord]) -> list[WatchedRun]:

@@ -3,7 +3,6 @@
 :class:`Fit`. In formulas N is the device count, X(N) the throughput, T(N) the time.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,20 +76,3 @@ def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) ->
 def cost_symbol(points: Series) -> str:
     """Return the cost as formulas write it, in terms of the measured metric."""
     return "N/X(N)" if points.metric == "throughput" else "N·T(N)"
-
-
-def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
-    """Return coefficients ≥ 0 with the least squared relative errors; tries all column subsets."""
-    count = columns.shape[1]
-    best, best_error = np.zeros(count), math.inf
-    for size in range(1, count + 1):
-        for subset in map(list, itertools.combinations(range(count), size)):
-            relative = columns[:, subset] / target[:, None]
-            solution = np.linalg.lstsq(relative, np.ones(len(target)), rcond=None)[0]
-            if (solution < 0).any():
-                continue
-            error = float(np.square(columns[:, subset] @ solution / target - 1).sum())
-            if error < best_error * (1 - 1e-9) - 1e-24:  # Better by more than rounding.
-                best, best_error = np.zeros(count), error
-                best[subset] = solution
-    return best

@@ -11,12 +11,12 @@ from itertools import combinations
 
 import numpy as np
 
+from scalewise.analysis.measure.table_start import nonnegative_least_squares
 from scalewise.analysis.predict.laws import (
     Fit,
     Parameters,
     cost_symbol,
     fit_law,
-    nonnegative_least_squares,
 )
 from scalewise.analysis.predict.series import Floats, Series, require_points
 

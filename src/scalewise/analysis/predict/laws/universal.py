@@ -6,7 +6,8 @@ with a peak at N = √((1 − contention) / crosstalk)
 
 import numpy as np
 
-from scalewise.analysis.predict.laws import Fit, Parameters, fit_law, nonnegative_least_squares
+from scalewise.analysis.measure.table_start import nonnegative_least_squares
+from scalewise.analysis.predict.laws import Fit, Parameters, fit_law
 from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
