@@ -17,6 +17,7 @@ from scalewise.record.close import close, rivals_folder
 from scalewise.record.log import cancel_reason, first_traceback, own_lines, read_process_ends
 from scalewise.record.rank_tail import read_last_line, read_tail
 from scalewise.record.read import read_rank, read_run
+from scalewise.record.sketches import layer_copies, sketched_steps
 from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
 from scalewise.spec import RunSpec, Topology
@@ -61,6 +62,34 @@ def test_what_a_reader_does_not_know_it_ignores(tmp_path):
     lines.insert(3, '{"attempt":1,"weather":"rain"}')
     path.write_text("\n".join(lines) + "\n")
     assert len(read_run(home, a_run()).ranks[0].steps.seconds) == 20
+
+
+def test_sketches_of_shards_add_up_and_those_of_replicas_stay_apart(tmp_path):
+    def sketch(number, shard=None):
+        part = {"part": "shard", "shard": shard} if shard else {"part": "whole"}
+        return {"sums": [number, -number], "squares": number**2, **part}
+
+    spec = a_run(topology="1x4", certify=True)
+    record = play(spec, tmp_path)
+    for rank in range(4):
+        file = RankFile(record.folder, rank, 1)
+        layers = {"whole": sketch(rank), "sharded": sketch(rank, [rank % 2, 2])}
+        if rank == 0:
+            layers["torn"] = sketch(1, [0, 2])
+        file.line({"sketch": {"step": 8, "kind": "gradient", "layers": layers}})
+        file.line({"sketch_samples": {"step": 8, "count": 1, "fingerprints": [f"{rank:016x}"]}})
+        file.line({"certificate": {"seed": 0, "layers": 2, "precision": "float32"}})
+        file.close()
+    ranks = read_run(record.folder, spec).ranks
+    assert sketched_steps(ranks, "gradient") == [8]
+    assert sketched_steps(ranks, "weight") == []
+    copies = layer_copies(ranks, 8, "gradient")
+    assert [copy.ranks for copy in copies["whole"]] == [(0,), (1,), (2,), (3,)]
+    sharded = [(copy.ranks, copy.sketch.sums, copy.sketch.squares) for copy in copies["sharded"]]
+    assert sharded == [((0, 1), (1, -1), 1), ((2, 3), (5, -5), 13)]
+    assert "torn" not in copies
+    assert ranks[3].sketch_samples[0].fingerprints == ["0000000000000003"]
+    assert ranks[3].notes.certificate.layers == 2
 
 
 def test_a_torn_line_costs_only_itself(tmp_path):

@@ -99,11 +99,13 @@ CHANGES = {
     "resume": "runs/other/1", "noise_every": 5, "device": "cpu",
     "edge": 32, "augment": "flip", "broken": "refuse", "length": 128, "validate_every": 2,
     "optimizer_step": "fused", "sync_batchnorm": True, "ema": 0.99,
+    "certify": True, "certify_order": "reversed",
 }  # fmt: skip
 BASES = {
     "parallelism": {"topology": "1x2"},
     "lr_rule": {"lr_rule": "linear", "base_batch": 4},
     "base_batch": {"lr_rule": "linear", "base_batch": 4},
+    "certify_order": {"certify": True},
 }
 """What a field needs beside it."""
 OF_PROGRAMS = {
@@ -135,6 +137,12 @@ def test_every_field_that_changes_changes_the_id(field):
 def test_rules_of_learning_are_whole(given, said):
     with pytest.raises(SpecError, match=said):
         a_run(**given)
+
+
+def test_an_order_of_samples_is_only_for_certificates():
+    assert a_run(certify=True, certify_order="reversed").certify_order == "reversed"
+    with pytest.raises(SpecError, match="certify_order = 'reversed' needs certify"):
+        a_run(certify_order="reversed")
 
 
 def test_a_trace_needs_room_before_the_program_leaves():

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from scalewise.errors import RecordError
 from scalewise.record import batch_sharing
 from scalewise.record.rank_tail import parse_lines
-from scalewise.record.schema import COMMUNICATION, Outline, RankNotes
+from scalewise.record.schema import (
+    COMMUNICATION,
+    Outline,
+    RankNotes,
+    Sketch,
+    SketchSamples,
+    from_json,
+)
 from scalewise.record.study_files import REPEAT, newer_schema, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
@@ -95,6 +102,20 @@ class RankRecord:
     def notes(self) -> RankNotes:
         """The newest value of everything that the rank noted beside its steps and spans."""
         return RankNotes.from_lines(reversed(self.lines))
+
+    @cached_property
+    def sketches(self) -> tuple[Sketch, ...]:
+        """The sketches of a run with ``certify``, in the order in which they were made; else empty.
+
+        ``notes.certificate`` has the conditions, and why sketches are missing.
+        """
+        return tuple(Sketch.from_line(line["sketch"]) for line in self.lines if "sketch" in line)
+
+    @cached_property
+    def sketch_samples(self) -> tuple[SketchSamples, ...]:
+        """The samples of each sketched step of a run with ``certify``; else empty."""
+        lines = (line["sketch_samples"] for line in self.lines if "sketch_samples" in line)
+        return tuple(from_json(SketchSamples, line) for line in lines)
 
     @property
     def outline(self) -> Outline:

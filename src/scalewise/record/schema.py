@@ -256,6 +256,95 @@ class ProgramFacts:
     """Facts that could not be determined, with the error."""
 
 
+SketchKind = Literal["weight", "gradient", "update", "buffer"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSketch:
+    """A few numbers that stand for one named parameter, its gradient, its update or a buffer.
+
+    Sketches are linear in the vector: those of the shards of a layer add up to that of the layer.
+    """
+
+    sums: tuple[float, ...]
+    """Sums of some elements of the vector, each with a sign that depends on the layer's name, the
+    element's index in the unsharded tensor and the position of the sum in this tuple.
+    """
+    squares: float
+    """The sum of the squares of these elements."""
+    part: Literal["whole", "shard"] = "whole"
+    """``shard`` if this rank holds only a part of the layer."""
+    shard: tuple[int, int] | None = None
+    """Which shard this is, and of how many; several ranks may hold the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Sketches of all layers that a rank holds, at one step."""
+
+    step: int
+    """The optimizer step, counted from 0."""
+    kind: SketchKind
+    """weight: before the first update; gradient: as the optimizer gets it; update: weight after
+    minus weight before the step; buffer: after the step.
+    """
+    layers: Mapping[str, LayerSketch]
+    """By the parameter's name in the model, without the names of wrappers such as DDP."""
+
+    @classmethod
+    def from_line(cls, values: Mapping[str, Any]) -> "Sketch":
+        """Return the value of a line's key ``sketch``."""
+        layers = {}
+        for name, layer in values["layers"].items():
+            shard = layer.get("shard")
+            layers[name] = LayerSketch(
+                sums=tuple(layer["sums"]),
+                squares=layer["squares"],
+                part=layer.get("part", "whole"),
+                shard=(shard[0], shard[1]) if shard else None,
+            )
+        return cls(values["step"], values["kind"], layers)
+
+
+@dataclass(frozen=True, slots=True)
+class SketchSamples:
+    """The samples that a rank used in one sketched step."""
+
+    step: int
+    count: int
+    fingerprints: Sequence[str] = ()
+    """A hash of each sample, sorted; equal samples have equal hashes on all ranks and runs."""
+    replica: int | None = None
+    """The data-parallel replica: ranks of one replica use the same samples. None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """The conditions under which a rank of a certificate's run trained; None means unknown."""
+
+    seed: int = 0
+    order: Literal["usual", "reversed"] = "usual"
+    """The order of samples inside a global batch that the rank could arrange."""
+    dropout_off: int = 0
+    """Layers whose dropout was switched off."""
+    layers: int = 0
+    """Sketched parameters."""
+    batch_norm: Sequence[str] = ()
+    """Names of batch normalization layers that use only the samples of their own rank."""
+    unsupported: str | None = None
+    """Why there are no sketches, or only some."""
+    precision: str | None = None
+    """The data type of matrix products: that of autocast, else that of the parameters."""
+    world: int | None = None
+    """The number of ranks."""
+    sampler: str | None = None
+    """The class of the sampler whose order was set."""
+    sampler_seed: int | None = None
+    """The seed that the sampler would have used: equal on all ranks, or ranks order differently."""
+    epoch_steps: int | None = None
+    """Batches of this rank in an epoch of its loader."""
+
+
 @dataclass(frozen=True, slots=True)
 class SkippedFiles:
     """Files of a data set that a rank could not read."""
@@ -334,6 +423,8 @@ class RankNotes:
     gradient_arrivals: tuple[tuple[float, float], ...] | None = key("arrivals")
     """Bytes of each gradient, and the share of the backward pass after which it was ready."""
     traffic: Traffic | None = key("traffic", kind=Traffic)
+    certificate: CertificateFacts | None = key("certificate", kind=CertificateFacts)
+    """Only of a run with ``certify``."""
     unwatched: str | None = None
     """Why watching stopped."""
     untraced: str | None = None

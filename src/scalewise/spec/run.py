@@ -32,6 +32,7 @@ Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 Augment = Literal["none", "flip", "crop"]
 Broken = Literal["skip", "refuse"]
+CertifyOrder = Literal["usual", "reversed"]
 
 
 Check = Callable[[str, Any], None]
@@ -218,6 +219,12 @@ class RunSpec:
     seed: int = _setting(0, _at_least(0))
     repeat: int = _setting(0, _at_least(0))
     """Which repetition this is; it trains from ``seed + repeat``."""
+    certify: bool = _setting(False, _check_flag)
+    """Whether this is a run of a certificate: its seed and order of samples are known, dropout is
+    off, and sketches of its gradients and updates are recorded.
+    """
+    certify_order: CertifyOrder = _setting("usual", _one_of(CertifyOrder))
+    """The order of samples inside each global batch of a certificate's run."""
     launcher: str = _setting("local", _check_text)
     start: Start | None = _setting(None, _one_of(Start))
     """What starts the processes.
@@ -247,6 +254,9 @@ class RunSpec:
                 f"stop_after {self.stop_after} leaves no room for trace {self.trace}",
                 hint=f"for example stop_after {self.trace + 20}: the profiler warms up first",
             )
+        if self.certify_order != "usual" and not self.certify:
+            hint = "write certify = true too, or leave certify_order out"
+            raise SpecError(f"certify_order = {self.certify_order!r} needs certify", hint=hint)
         self._check_learning()
         if self.program is not None:
             self._check_program()
