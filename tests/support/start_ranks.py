@@ -23,6 +23,13 @@ IMPORTED = ["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Read as PyTorch is imported. More threads would be lost in a fork."""
 
+_globals: dict[str, object] = {"__name__": "__main__"}
+"""The script's variables, kept until the process exits, as Python keeps those of a script.
+
+A DDP model that is freed earlier deletes its process group while it holds the GIL; that waits for a
+thread of Gloo, which may be waiting for the GIL (PyTorch 2.13).
+"""
+
 
 def start(world: int, *words: str | Path, cwd: Path | None = None, **env: str) -> tuple[int, str]:
     """Run a script on this many ranks; return the first failing exit code, and its last words.
@@ -80,14 +87,14 @@ def _run(words: list[str], cwd: Path | None, env: dict[str, str], names: list[st
     try:
         if first == "-c":
             sys.argv = ["-c", *rest[1:]]
-            exec(rest[0], {"__name__": "__main__"})
+            exec(rest[0], _globals)
         elif first == "-m":
             sys.argv = rest
-            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+            _globals.update(runpy.run_module(rest[0], run_name="__main__", alter_sys=True))
         else:
             sys.argv = words
             sys.path.insert(0, str(Path(first).absolute().parent))
-            runpy.run_path(first, run_name="__main__")
+            _globals.update(runpy.run_path(first, run_name="__main__"))
     finally:
         atexit._run_exitfuncs()  # Python runs none where a fork ends.
 
