@@ -14,6 +14,7 @@ from scalewise.frameworks.torch.session import TorchSession
 from scalewise.frameworks.train_log import say
 from scalewise.probe import Probe
 from scalewise.probe.torch import device as devices
+from scalewise.probe.torch import gloo
 from scalewise.spec import RunSpec
 
 MAX_LISTED_FILES = 100
@@ -54,6 +55,8 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
     with probe.span("shutdown"):
         training.close()
         dist.barrier()
+        if backend == "gloo":
+            gloo.wait_for_release()
         dist.destroy_process_group()
 
 

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from scalewise.probe import rank_identity
 from scalewise.probe.torch import device as devices
+from scalewise.probe.torch import gloo
 from scalewise.probe.torch.sync_timer import wrap_wait
 from scalewise.probe.watcher import Watcher, get_watcher
 from scalewise.watch.torch import private_api
@@ -37,10 +38,6 @@ from scalewise.watch.torch.profiler import Profile
 
 DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
-GLOO_RELEASE_SECONDS = 0.05
-"""Time for the threads of Gloo to release their last tensors. A thread that does so after the
-interpreter has ended aborts the process: https://github.com/pytorch/pytorch/issues/190489.
-"""
 
 _hooks: "Hooks | None" = None
 
@@ -405,5 +402,5 @@ class Hooks:
         if self.watcher.steps and self._clock_chosen:
             values["memory"] = devices.peak_memory(self.facts.device)
         if self._has_process_group:
-            time.sleep(GLOO_RELEASE_SECONDS)
+            gloo.wait_for_release()
         return values
