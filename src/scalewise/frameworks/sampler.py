@@ -30,6 +30,8 @@ class Shards:
         self._batch, self._accumulate = spec.batch, spec.accumulate
         self._global_batch = spec.global_batch
         self._seed = spec.seed + spec.repeat
+        self._reverses = spec.certify_order == "reversed"
+        """Whether the samples of each global batch are in reversed order."""
         self._epoch, self._start_step = 0, 0
         self._full_steps, remainder = divmod(size, self._global_batch)
         rule: Remainder = spec.remainder
@@ -89,6 +91,9 @@ class Shards:
         full_samples = self._full_steps * self._global_batch
         if full_samples > self._size:  # remainder = "pad"
             order = np.concatenate([order, np.resize(order, full_samples - self._size)])
+        if self._reverses:
+            full_batches = order[:full_samples].reshape(-1, self._global_batch)
+            order = np.concatenate([full_batches[:, ::-1].reshape(-1), order[full_samples:][::-1]])
         full = order[:full_samples].reshape(-1, self._replicas)[:, self._replica]
         yield from full.reshape(-1, self._batch)
         if self._remainder:

@@ -138,6 +138,21 @@ class TorchSession:
         """Return how many of its replica's samples this rank reports; each is reported once."""
         return len(range(self._rank_in_replica, samples, self._ranks_per_replica))
 
+    @property
+    def parallel(self) -> Parallel:
+        """This rank's part of the task."""
+        return self._parallel
+
+    @property
+    def position(self) -> Pass:
+        """The epoch, and the step in it that runs or comes next."""
+        return Pass(self._epoch, self._step)
+
+    @property
+    def replica(self) -> int:
+        """The data-parallel replica of this rank."""
+        return replica_index(self._mesh)
+
     def unreadable_files(self) -> list[str]:
         """Return the files of this rank's samples that cannot be read."""
         return sorted(self._loader.unreadable_files)

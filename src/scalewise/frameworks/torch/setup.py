@@ -42,6 +42,10 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
         training = TorchSession(spec, data, device)
         # All ranks drew the same weights; from here on (dropout) each rank has its own seed.
         torch.manual_seed(((spec.seed + spec.repeat) << 20) + rank)
+        if spec.certify:
+            from scalewise.frameworks.torch.certificate import record_sketches
+
+            record_sketches(training, spec, len(data.train), probe)
     with devices.prefer_cudnn_attention(device):
         if spec.compile:
             with probe.span("compile"):

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,9 @@ from scalewise.watch.torch.loaders import Loaders
 from scalewise.watch.torch.manual_updates import ManualUpdates
 from scalewise.watch.torch.patches import AfterCall, Args, Kwargs, Patches
 from scalewise.watch.torch.profiler import Profile
+
+if TYPE_CHECKING:  # Imported only for a run with ``certify``.
+    from scalewise.watch.torch.certificate import Certificate
 
 DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
@@ -117,19 +120,24 @@ class Hooks:
         """The step after which only the trained models are hooked."""
         self._optimizer_hooks: list[Any] = []  # Called before, and after, an optimizer's step.
         self._has_process_group = False
+        self.certificate: Certificate | None = None
+        """Only in a run with ``certify``."""
 
     def install(self) -> None:
         """Install everything that can be hooked when PyTorch has just been imported."""
         hot, wrap, safe = self.hot, self.patches.wrap, self.patches.safe
+        around_backward, around_fetch = hot.around_backward, hot.around_fetch
+        if self.watcher.spec.certify:
+            around_backward, around_fetch = self._begin_certificate()
         for owner, name, wrap_hot in (
-            (torch.autograd, "backward", hot.around_backward),
+            (torch.autograd, "backward", around_backward),
             (DistributedDataParallel, "forward", hot.around_forward),
             (DataParallel, "forward", hot.around_forward),
         ):
             original = getattr(owner, name)
             self.patches.add((owner, name, original, wrap_hot(original)))
         wrap(DataLoader, "__iter__", self._before_iter)
-        self.patches.add(*private_api.wrap_fetch(hot.around_fetch))
+        self.patches.add(*private_api.wrap_fetch(around_fetch))
         self.patches.add(*wrap_wait(safe(self._before_wait), safe(self._after_wait)))
         for owner, name in private_api.buffer_exchange_methods():
             wrap(owner, name, lambda args, kwargs: self._before_wait(()))
@@ -154,6 +162,19 @@ class Hooks:
         ]
         self.patches.apply()
 
+    def _begin_certificate(self) -> tuple[Any, Any]:
+        """Switch to certificate mode; return the wrappers of ``backward`` and of a fetch."""
+        from scalewise.watch.torch.certificate import Certificate
+
+        certificate, hot = Certificate(self.watcher), self.hot
+        self.certificate = certificate
+        # Its hooks are installed first: ours may end the program after the last step.
+        self.patches.add(*certificate.install())
+        return (
+            lambda original: hot.around_backward(certificate.around_backward(original)),
+            lambda original: hot.around_fetch(certificate.around_fetch(original)),
+        )
+
     def disable(self, problem: Exception) -> None:
         """Stop watching and restore PyTorch; the training continues."""
         self.watcher.disable(problem)
@@ -172,6 +193,8 @@ class Hooks:
         undecided_eval = training and not model.training and not self.observer.trains_in_eval
         if unsettled:
             self._begin_model(model)
+            if self.certificate is not None:
+                self.certificate.on_forward(model, (args[1:], kwargs))
         samples, tensor = samples_and_tensor(args[1:])
         if tensor is None:
             samples, tensor = samples_and_tensor(kwargs)
@@ -350,6 +373,8 @@ class Hooks:
         loader = args[0]
         self.facts.on_epoch(loader)
         self.loaders.on_epoch(loader)
+        if self.certificate is not None:
+            self.certificate.on_epoch(loader)
         self._begun = True
         self._expect_facts()
         self.add_event(("fetch", id(loader)))

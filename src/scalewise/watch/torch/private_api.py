@@ -121,3 +121,12 @@ def ddp_facts(model: Any) -> dict[str, Any]:
 def profiler_is_running() -> bool:
     """Return whether a profiler is running; starting a second profiler would end the first."""
     return bool(getattr(torch.autograd, "_profiler_enabled", lambda: False)())
+
+
+def wrap_next_index(change: Callable[[Any], Any]) -> list[Patch]:
+    """Return a patch that passes the indices of every batch of a loader through ``change``."""
+    cls: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
+    original: Any = getattr(cls, "_next_index", None)
+    if original is None:
+        return []
+    return [(cls, "_next_index", original, lambda iterator: change(original(iterator)))]
