@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from scalewise.analysis.conservation import conservation_doubts
 from scalewise.analysis.explain.guards import run_guards
 from scalewise.analysis.measure import Doubt, Point, ScalingCurve
 from scalewise.analysis.measure.curve import ratio, same_work
@@ -52,6 +53,7 @@ def with_doubts(curve: ScalingCurve, records: Sequence[RunRecord] = ()) -> Scali
     time_doubts = _time_doubts(curve.points)
     doubts = [
         *_correctness_doubts(records),
+        *conservation_doubts(records),
         *_efficiency_doubts(curve, odd),
         *(d for d in time_doubts if d.kind == "impossible time" or d.devices not in odd),
         *outliers,

@@ -21,7 +21,7 @@ from scalewise.probe import HostClock, Probe, Row, Unwatched
 from scalewise.probe.rank_identity import rank_and_world
 from scalewise.record.close import rivals_folder
 from scalewise.record.rank_tail import first_launch, read_tail
-from scalewise.record.schema import EARLIER
+from scalewise.record.schema import EARLIER, PAUSES
 from scalewise.record.write import SCHEMA, RankFile, rank_file
 from scalewise.spec import RunSpec
 
@@ -78,8 +78,11 @@ class Watcher:
         """Wall-clock time minus host clock."""
         self._build_start = time.perf_counter()
         self._rendezvous: list[tuple[float, float]] = []
+        self._span_seconds: dict[str, float] = {}
+        self._pauses = 0
         self.span("launch", self.launched - self.wall_offset, self._build_start)
-        self._samples = 0
+        self.samples = 0
+        """Samples of all recorded steps."""
         self._world = 1
         """The number of ranks; ``spec.topology.world`` counts devices."""
         self._closed = False  # Whether this process has nothing more to write.
@@ -106,7 +109,15 @@ class Watcher:
         """Record a part of the job's time, from ``start`` to ``end`` of the host's clock."""
         if name == "train":
             self.explicit_span = None  # Hooks record a better one: without evaluation and saving.
+        self._span_seconds[name] = self._span_seconds.get(name, 0.0) + end - start
+        self._pauses += name in PAUSES
         self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
+
+    def time_ledger(self) -> dict[str, Any]:
+        """Return how long this rank has lived since its launch, and the seconds of its spans."""
+        life = time.perf_counter() + self.wall_offset - self.launched
+        spans = {name: round(seconds, 6) for name, seconds in self._span_seconds.items()}
+        return {"life": round(life, 6), "spans": spans, "pauses": self._pauses}
 
     def record_build(self, moment: float) -> None:
         """Record the time until the first step, at ``moment``, as ``build``, except rendezvous."""
@@ -136,7 +147,7 @@ class Watcher:
                 return self._yield_to_other_process(rank)
         probe.add_rows(rows)
         self.steps += len(rows)
-        self._samples += sum(row[0] for row in rows)
+        self.samples += sum(row[0] for row in rows)
         now = time.monotonic()
         if now - self._last_flush > FLUSH_SECONDS or self.steps <= UNBUFFERED_STEPS:
             probe.flush()
@@ -264,7 +275,7 @@ class Watcher:
                 "epochs": None,
                 "steps": self.steps,
                 "samples": None,  # The size of the data set is unknown.
-                "seen": self._samples,  # What this rank has trained on.
+                "seen": self.samples,  # What this rank has trained on.
                 "unit": "samples",
                 "parameters": None,
                 "validation": 0,

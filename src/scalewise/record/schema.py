@@ -346,6 +346,59 @@ class CertificateFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class StepLedger:
+    """The recorded steps of a program, and the updates of weights that were counted apart."""
+
+    recorded: int = 0
+    updates: int | None = None
+    """Rounds of optimizer steps, and updates by hand; None if no update can be seen."""
+    optimizers: int = 0
+    calls: int = 0
+    """Steps of all optimizers."""
+    scaler_calls: int = key("scaled", default=0)
+    """Steps of gradient scalers, of which some skip the optimizer's."""
+    manual: int = key("by_hand", default=0)
+    """Changes of weights that no optimizer made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLedger:
+    """The samples of all recorded steps, and what the loaders gave."""
+
+    credited: int = 0
+    least: int = 0
+    """What loaders gave for training, at least."""
+    most: int = 0
+    """What all loaders gave, at most."""
+    batches: int = 0
+    """Batches for training; ``passes``: iterators over loaders for training."""
+    passes: int = 0
+    steps_since_fetch: int = 0
+    """Optimizer steps after the last batch of a loader."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLedger:
+    """The seconds of a rank from its launch to its end, and those of its spans, by name."""
+
+    life: float = 0.0
+    spans: Mapping[str, float] = field(default_factory=dict)
+    pauses: int = 0
+    """Validations and checkpoints between steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """Numbers of a program that must agree, counted in two ways; None if they were not counted."""
+
+    steps: StepLedger | None = key("steps", kind=StepLedger)
+    samples: SampleLedger | None = key("samples", kind=SampleLedger)
+    time: TimeLedger | None = key("time", kind=TimeLedger)
+    threads: int = 1
+    """Threads that train at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedFiles:
     """Files of a data set that a rank could not read."""
 
@@ -414,6 +467,7 @@ class RankNotes:
     validation: Quality | None = key("validation", kind=Quality)
     facts: ProgramFacts = key("facts", default=ProgramFacts(), kind=ProgramFacts)
     """Input of the guards, the checks of a user's program; see docs/guides/guards.md."""
+    ledgers: Ledgers | None = key("ledgers", kind=Ledgers)
     loader: LoaderTiming | None = key("loader", kind=LoaderTiming)
     skipped_files: SkippedFiles | None = key("left_out", kind=SkippedFiles)
     peak_memory: int | None = key("memory")

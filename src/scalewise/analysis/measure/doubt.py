@@ -19,6 +19,9 @@ Blocking = Literal[
     "step counts",
     "set_epoch",
     "lost samples",  # An epoch covers only a part of the data.
+    # Two counts of a user's program that must agree (``analysis.conservation``).
+    "steps unaccounted",
+    "samples unaccounted",
     # Numbers that cannot be true.
     "implausible efficiency",  # Far above 100 %.
     "impossible time",  # Shorter than its samples take at the measured throughput.
@@ -42,6 +45,12 @@ Weakening = Literal[
     "left out",  # A run cannot be read.
     "watching stopped",
     "samples unclear",  # Samples per step were inferred.
+    # Two counts of a user's program that must agree, and differ a little.
+    "some steps unaccounted",
+    "some samples unaccounted",
+    "time unaccounted",
+    "frequent pauses",  # Almost every step is interrupted, and longer than it takes.
+    "several threads",  # Several threads of a process train at the same time.
     # About a prediction.
     "uneven batch",  # The global batch cannot be divided equally among the devices.
     "far extrapolation",

@@ -180,6 +180,35 @@ def _partly_filled_nodes(per_node: int, counts: Sequence[int]) -> str:
     )
 
 
+def _steps_unaccounted(recorded: int, updates: int, rank: int) -> str:
+    return (
+        f"{format_count(recorded, 'step')} of rank {rank} {'was' if recorded == 1 else 'were'} "
+        f"recorded, but its weights were updated {updates:,} times: steps are missing"
+        if recorded < updates
+        else f"{recorded:,} steps of rank {rank} were recorded, but its optimizers took only "
+        f"{updates:,}: some were counted twice"
+    )
+
+
+def _samples_unaccounted(credited: int, given: int, rank: int) -> str:
+    if credited < given:
+        return (
+            f"the steps of rank {rank} have {credited:,} samples, but the loaders gave at least "
+            f"{given:,} for training: the throughput in samples is too low"
+        )
+    return (
+        f"the steps of rank {rank} have {credited:,} samples, but the loaders gave only {given:,}: "
+        "a sample that is used in several steps may count several times"
+    )
+
+
+def _state_samples(**_: Any) -> str:
+    return (
+        f"give {parameter('samples_per_step')}, the samples that one rank takes per step, or call "
+        "`probe.step(samples=…)` in the program"
+    )
+
+
 DoubtText = str | Callable[..., str]
 """A format string, or a function that is called with the figures of the doubt."""
 GUARDED_KINDS: tuple[DoubtKind, ...] = (
@@ -207,6 +236,23 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
     "not steady": lambda drift: (
         f"steps became {100 * abs(drift):.0f} % {'slower' if drift > 0 else 'faster'} while they "
         "were measured: the steady state was not reached"
+    ),
+    "steps unaccounted": _steps_unaccounted,
+    "some steps unaccounted": _steps_unaccounted,
+    "samples unaccounted": _samples_unaccounted,
+    "some samples unaccounted": _samples_unaccounted,
+    "time unaccounted": lambda life, covered, rank: (
+        f"rank {rank} ran for {format_seconds(life)}, but its start-up, training and pauses add up "
+        f"to {format_seconds(covered)}"
+    ),
+    "frequent pauses": lambda paused, trained, pauses, rank: (
+        f"rank {rank} paused {pauses:,} times, after almost every step, and for longer than it "
+        f"trained: {format_seconds(paused)} count as validation or checkpoints, and "
+        f"{format_seconds(trained)} as training"
+    ),
+    "several threads": lambda threads, rank: (
+        f"{threads} threads of rank {rank} train at the same time: their steps and phases cannot "
+        "be told apart"
     ),
     "batch too small": "a global batch of {batch:,} gives {predicted:,} devices less than one "
     "sample each",
@@ -303,6 +349,13 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     "left out": lambda problem, hint: hint,
     "watching stopped": "measure it again; log.txt of the run has the reason",
     "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
+    **dict.fromkeys(
+        ("steps unaccounted", "some steps unaccounted"),
+        "call `probe.step(samples=…)` in the program, where a step ends",
+    ),
+    **dict.fromkeys(("samples unaccounted", "some samples unaccounted"), _state_samples),
+    "frequent pauses": "if that is no validation, call `probe.step(samples=…)` in the program",
+    "several threads": "train in one thread, or call `probe.step(samples=…)` in one of them",
     "batch too small": "predict at most {batch:,} devices, or increase the global batch",
     "uneven batch": "choose a number of devices that divides the global batch",
     "far extrapolation": "measure more devices first",

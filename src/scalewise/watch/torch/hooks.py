@@ -31,6 +31,7 @@ from scalewise.watch.torch.discovery import Discovery, is_one_sample, on_delete,
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
 from scalewise.watch.torch.hot_hooks import INSPECTED_STEPS, make_hot_hooks
+from scalewise.watch.torch.ledgers import Ledgers
 from scalewise.watch.torch.loaders import Loaders
 from scalewise.watch.torch.manual_updates import ManualUpdates
 from scalewise.watch.torch.patches import AfterCall, Args, Kwargs, Patches
@@ -86,6 +87,7 @@ class Hooks:
         self.add_event = self.buffer.add
         self.facts = Facts(watcher)
         self.loaders = Loaders(watcher, self.observer)
+        self.ledgers = Ledgers(watcher)
         self.profile = Profile(watcher, self.buffer)
         self.patches = Patches(watcher, self.disable)
         self.may_compile = False
@@ -158,6 +160,8 @@ class Hooks:
         hot.refresh()
         self._optimizer_hooks = [
             register_optimizer_step_pre_hook(hot.step_begins),
+            # Before ``step_ends``, which may exit the program.
+            register_optimizer_step_post_hook(self.ledgers.count_step),
             register_optimizer_step_post_hook(hot.step_ends),
         ]
         self.patches.apply()
@@ -266,7 +270,7 @@ class Hooks:
         self.discovery.add_compiled(args[0])
 
     def _ignore_tracing(self) -> None:
-        self.may_compile = self.patches.may_compile = True
+        self.may_compile = self.patches.may_compile = self.ledgers.may_compile = True
         self.hot.refresh()
 
     def _before_wait(self, args: Args) -> AfterCall:
@@ -333,6 +337,7 @@ class Hooks:
             self._plain_steps = False
             self._optimizer_hooks[0].remove()
             self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
+        self.ledgers.scaler_steps += 1
         self.hot.step_begins(optimizer, args, kwargs)
         return lambda result: self.hot.step_ends(optimizer, (), {})
 
@@ -378,14 +383,20 @@ class Hooks:
         self._begun = True
         self._expect_facts()
         self.add_event(("fetch", id(loader)))
-        # The new iterator has returned no batch yet; this event ends a fetch without a batch.
-        return lambda iterator: self.add_event(("exhausted",))
+
+        def after_iter(iterator: Any) -> None:
+            self.ledgers.begin_pass(loader, iterator)
+            # The new iterator has returned no batch yet; this event ends a fetch without a batch.
+            self.add_event(("exhausted",))
+
+        return after_iter
 
     def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
         """Return the number of samples in a loader's batch, if known, and gather facts from it."""
         try:
             samples, tensor = samples_and_tensor(batch, private_api.drawn_samples(iterator))
             self.facts.on_batch(tensor)
+            self.ledgers.note_batch(iterator, samples)
         except Exception as problem:
             self.disable(problem)
             return None
@@ -411,6 +422,8 @@ class Hooks:
         """Process the buffered events after the program has failed."""
         self.profile.finish()
         self.buffer.process()
+        if ledgers := self.ledgers.close():
+            self.watcher.note(**ledgers)
 
     def _finish(self) -> dict[str, Any]:
         """Process the last events when the program ends; return the facts of this rank."""
@@ -421,7 +434,7 @@ class Hooks:
         self.add_event(("finish",))
         self.buffer.process()
         self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
-        values = {**self.facts.collect_at_end(), **loader}
+        values = {**self.facts.collect_at_end(), **loader, **self.ledgers.close()}
         if self.ddp.facts:
             values["ddp"] = list(self.ddp.facts.values())
         if self.watcher.steps and self._clock_chosen:

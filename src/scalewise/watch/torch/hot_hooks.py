@@ -44,6 +44,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     record: Callable[[tuple[Any, float]], None] | None = None
     """Takes an event and its time; None while the watcher is disabled."""
     now, observer = buffer.now, buffer.observer
+    count_backward, count_fetch = slow.ledgers.count_backward, slow.ledgers.count_fetch
+    count_exhausted = slow.ledgers.count_exhausted
     may_compile = inspects_batches = replicated = input_has_batch = False
     manual_updates = trains_in_eval = False
     settled_model_id = 0
@@ -113,6 +115,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 return original(*args, **kwargs)
             if manual_updates:
                 slow.before_activity(backward=True)
+            count_backward(args)
             record((("backward",), now()))
             try:
                 return original(*args, **kwargs)
@@ -138,8 +141,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 batch = original(iterator)
             except BaseException:
                 if record is not None:
+                    count_exhausted()
                     record((("exhausted",), now()))
                 raise
+            count_fetch(iterator)
             if input_has_batch and not inspects_batches:
                 samples = None
             else:

@@ -1,0 +1,109 @@
+"""Count the batches that loaders give, by pass: one iterator over a loader."""
+
+from typing import Any
+
+from torch.utils.data import BatchSampler
+
+PASS = "_scalewise_pass"
+"""The attribute of a loader's iterator that holds its ``Pass``."""
+MAX_PASSES = 1000
+"""Passes that are kept separately; older ones are added up."""
+
+
+class LoaderSize:
+    """How many samples the batches and the passes of a loader have."""
+
+    __slots__ = ("length", "loader_id", "rows", "size", "workers")
+
+    def __init__(self, loader: Any) -> None:
+        self.loader_id = id(loader)
+        sampler: Any = getattr(loader, "batch_sampler", None)
+        # A batch sampler of a library may divide its batches among ranks.
+        is_plain = type(sampler) is BatchSampler
+        self.size: int | None = int(sampler.batch_size) if is_plain else None
+        """Samples that are drawn for a batch; None if unknown."""
+        try:
+            self.length: int | None = len(sampler.sampler) if is_plain else None
+        except TypeError:  # A sampler without a length.
+            self.length = None
+        self.workers = int(getattr(loader, "num_workers", 0))
+        self.rows = 0
+        """Samples of the largest batch that was inspected; 0 if none was."""
+
+    def samples(self, batches: int) -> tuple[int, int]:
+        """Return the samples of a pass with so many batches, at least and at most."""
+        size = self.size or self.rows
+        least = most = batches * size
+        if self.length is not None:
+            least = most = min(most, self.length)
+        elif batches:  # The last batch of each worker may be smaller.
+            least = max(batches - max(self.workers, 1), 0) * size + 1
+        if self.size and self.rows:  # A collated batch may have other rows than drawn samples.
+            factor = self.rows / self.size
+            least, most = int(least * min(factor, 1)), int(most * max(factor, 1))
+        return least, most
+
+
+class Pass:
+    """What one iterator of a loader has given."""
+
+    __slots__ = ("batches", "first", "last", "loader", "trained")
+
+    def __init__(self, loader: LoaderSize) -> None:
+        self.loader = loader
+        self.batches = self.first = self.last = 0
+        """The batches; and which fetches, of all loaders, were the first and the last."""
+        self.trained = False
+        """Whether a backward followed a batch before the next fetch of any loader."""
+
+
+class LoaderPasses:
+    """All passes of a program."""
+
+    def __init__(self) -> None:
+        self._passes: list[Pass] = []
+        self._sizes: dict[int, LoaderSize] = {}
+        self._folded: dict[str, int] = {"least": 0, "most": 0, "batches": 0, "passes": 0}
+
+    def begin(self, loader: Any) -> Pass:
+        """Begin a pass."""
+        known = self._sizes.get(id(loader))
+        size = LoaderSize(loader)
+        if known is not None and (known.size, known.length) == (size.size, size.length):
+            size = known
+        self._sizes[id(loader)] = size
+        this = Pass(size)
+        self._passes.append(this)
+        if len(self._passes) > 2 * MAX_PASSES:
+            old, self._passes = self._passes[:MAX_PASSES], self._passes[MAX_PASSES:]
+            self._folded = add_up(old, self._folded)
+        return this
+
+    def totals(self) -> dict[str, int]:
+        """Return what was given for training at least (``least``), and what all loaders gave at
+        most (``most``); with the ``batches`` and ``passes`` for training.
+        """
+        return add_up(self._passes, self._folded)
+
+
+def add_up(passes: list[Pass], totals: dict[str, int]) -> dict[str, int]:
+    """Add the samples of passes to ``totals``. Of loaders that are read in turn, batch by batch,
+    only the one with most samples counts for ``least``: a step may count the samples of one.
+    """
+    totals = dict(totals)
+    group: dict[int, int] = {}  # Samples by loader id, of loaders that are read in turn.
+    group_end = 0
+    for this in sorted(passes, key=lambda one: one.first):
+        least, most = this.loader.samples(this.batches)
+        totals["most"] += most
+        if not this.trained:
+            continue
+        totals["batches"] += this.batches
+        totals["passes"] += 1
+        if this.first > group_end:
+            totals["least"] += max(group.values(), default=0)
+            group = {}
+        group_end = max(group_end, this.last)
+        group[this.loader.loader_id] = group.get(this.loader.loader_id, 0) + least
+    totals["least"] += max(group.values(), default=0)
+    return totals

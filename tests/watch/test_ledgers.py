@@ -1,0 +1,337 @@
+"""Ledgers: what a program does is counted twice, and a doubt names both numbers if they differ.
+
+All programs of a table run in one process after the other, on one rank.
+"""
+
+import time
+
+import pytest
+
+from scalewise.record.close import close
+from scalewise.report.text.doubts import alert_lines
+from scalewise.results import comparison_sides
+from watch_many import watch_programs
+
+pytestmark = pytest.mark.timeout(300)
+
+PRELUDE = """
+import copy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+def data(samples=320):
+    return TensorDataset(torch.randn(samples, 8), torch.randn(samples, 1))
+
+def loader(samples=320, batch=32, **options):
+    return DataLoader(data(samples), batch_size=batch, **options)
+
+def network():
+    return nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
+
+def sgd(net, rate=0.01):
+    return torch.optim.SGD(net.parameters(), lr=rate)
+
+net = network()
+optimizer = MAKE_OPTIMIZER
+
+def error(x, y, model=net):
+    return ((model(x) - y) ** 2).mean()
+
+def train(x, y):
+    optimizer.zero_grad()
+    error(x, y).backward()
+    optimizer.step()
+"""
+
+CORRECT = {
+    "plain": "for x, y in loader(): train(x, y)",
+    "a_last_batch_is_smaller": "for _ in range(3):\n    for x, y in loader(330): train(x, y)",
+    "the_last_batch_is_dropped": "for x, y in loader(330, drop_last=True): train(x, y)",
+    "one_batch_ahead": """
+batches = iter(loader(640))
+ahead = next(batches)
+while ahead is not None:
+    now, ahead = ahead, next(batches, None)
+    train(*now)
+""",
+    "two_batches_ahead_are_not_used": """
+batches = iter(loader(960))
+ahead = [next(batches), next(batches)]
+for _ in range(20):
+    ahead.append(next(batches))
+    train(*ahead.pop(0))
+""",
+    "left_in_the_middle": """
+for epoch in range(4):
+    for number, (x, y) in enumerate(loader()):
+        if number == 6:
+            break
+        train(x, y)
+""",
+    "validation_after_each_epoch": """
+training, validation = loader(), loader(640)
+for epoch in range(3):
+    for x, y in training: train(x, y)
+    with torch.no_grad():
+        for x, y in validation: error(x, y)
+""",
+    "a_batch_of_validation_now_and_then": """
+checks = iter(loader(640))
+for epoch in range(5):
+    for number, (x, y) in enumerate(loader()):
+        if number % 5 == 0:
+            with torch.no_grad():
+                error(*next(checks))
+        train(x, y)
+""",
+    "the_training_loader_also_evaluates": """
+batches = loader()
+for epoch in range(3):
+    for x, y in batches: train(x, y)
+    with torch.no_grad():
+        for x, y in batches: error(x, y)
+""",
+    "statistics_before_training": """
+batches = loader()
+mean = sum(x.mean() for x, y in batches) / len(batches)
+for x, y in batches: train(x - mean, y)
+""",
+    "batches_in_a_list": """
+batches = list(loader())
+for epoch in range(5):
+    for x, y in batches: train(x, y)
+""",
+    "batches_kept_in_the_first_epoch": """
+kept = []
+for x, y in loader():
+    kept.append((x, y))
+    train(x, y)
+for epoch in range(5):
+    for x, y in kept: train(x, y)
+""",
+    "accumulated": """
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(), 1):
+        error(x, y).backward()
+        if number % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+""",
+    "gan": """
+critic = sgd(other := network())
+for epoch in range(2):
+    for x, y in loader():
+        critic.zero_grad()
+        error(x, y, other).backward()
+        critic.step()
+        train(x, y)
+""",
+    "five_critic_steps_for_one_generator_step": """
+critic = sgd(other := network())
+for epoch in range(4):
+    for number, (x, y) in enumerate(loader(), 1):
+        critic.zero_grad()
+        error(x, y, other).backward()
+        critic.step()
+        if number % 5 == 0:
+            optimizer.zero_grad()
+            net(torch.randn(32, 8)).sum().backward()
+            optimizer.step()
+""",
+    "a_new_optimizer_each_epoch": """
+for epoch in range(4):
+    optimizer = sgd(net)
+    for x, y in loader(): train(x, y)
+""",
+    "an_optimizer_for_each_weight": """
+optimizers = [torch.optim.SGD([weight], lr=0.01) for weight in net.parameters()]
+for x, y in loader():
+    error(x, y).backward()
+    for one in optimizers:
+        one.step()
+        one.zero_grad()
+""",
+    "lbfgs": """
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=4)
+for x, y in loader():
+    def closure():
+        optimizer.zero_grad()
+        loss = error(x, y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+""",
+    "sharpness_aware": """
+for x, y in loader():
+    error(x, y).backward()
+    with torch.no_grad():
+        moved = [0.05 * weight.grad for weight in net.parameters()]
+        for weight, step in zip(net.parameters(), moved): weight += step
+    optimizer.zero_grad()
+    error(x, y).backward()
+    with torch.no_grad():
+        for weight, step in zip(net.parameters(), moved): weight -= step
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "a_gradient_scaler_skips": """
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for number, (x, y) in enumerate(loader()):
+    optimizer.zero_grad()
+    loss = error(x, y) * (float("inf") if number == 4 else 1)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "a_step_without_gradients_first": """
+optimizer.step()
+for x, y in loader(): train(x, y)
+""",
+    "gradients_by_autograd_grad": """
+for x, y in loader():
+    gradients = torch.autograd.grad(error(x, y), list(net.parameters()))
+    for weight, gradient in zip(net.parameters(), gradients): weight.grad = gradient
+    optimizer.step()
+""",
+    "by_hand": """
+for x, y in loader():
+    net.zero_grad()
+    error(x, y).backward()
+    with torch.no_grad():
+        for weight in net.parameters(): weight -= 0.01 * weight.grad
+""",
+    "a_stream": """
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(torch.randn(330, 8), torch.randn(330, 1)))
+for epoch in range(2):
+    for x, y in DataLoader(Stream(), batch_size=32): train(x, y)
+""",
+    "a_new_iterator_each_step": """
+batches = loader(shuffle=True)
+for _ in range(30): train(*next(iter(batches)))
+""",
+    "two_loaders_at_once": """
+for (x, y), (a, b) in zip(loader(), loader()): train((x + a) / 2, (y + b) / 2)
+""",
+    "a_loader_of_batches": """
+class Batches(torch.utils.data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, index): return torch.randn(32, 8), torch.randn(32, 1)
+for x, y in DataLoader(Batches(), batch_size=None): train(x, y)
+""",
+}
+
+
+def find_doubts(folder, programs):
+    """Run programs; return the lines with the doubts of each that the ledgers found."""
+    texts = {}
+    for name, text in programs.items():
+        texts[name] = PRELUDE.replace("MAKE_OPTIMIZER", "None" if name == "by_hand" else "sgd(net)")
+        texts[name] += text
+    watch_programs(texts, folder)
+    lines = {}
+    for name in programs:
+        assert close(folder / name, attempt=1, world=1, ended=time.time()) == ""
+        (side,) = comparison_sides(folder / name)
+        doubts = [doubt for doubt in side.curve.doubts if doubt.kind in LEDGER_KINDS]
+        lines[name] = alert_lines(doubts)
+    return lines
+
+
+LEDGER_KINDS = (
+    "steps unaccounted", "some steps unaccounted", "samples unaccounted",
+    "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads",
+)  # fmt: skip
+
+
+def test_correct_programs_raise_no_doubt(tmp_path):
+    found = find_doubts(tmp_path, CORRECT)
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+BROKEN = {
+    "steps_are_lost": """
+from scalewise.watch.torch.observer import Observer
+close_steps = Observer._close_steps
+def lose(self, ended):
+    watcher, real = self.watcher, self.watcher.add_steps
+    watcher.add_steps = lambda rows: real(rows) if self.steps % 4 == 0 else None
+    close_steps(self, ended)
+    watcher.add_steps = real
+Observer._close_steps = lose
+Observer.state = lambda self: None
+for epoch in range(4):
+    for x, y in loader(): train(x, y)
+""",
+    "samples_are_lost": """
+from scalewise.watch.torch.sample_counts import SampleCounts
+SampleCounts.close = lambda self, count: 2
+for epoch in range(4):
+    for x, y in loader(): train(x, y)
+""",
+    "samples_count_twice": """
+from scalewise.watch.torch.sample_counts import SampleCounts
+SampleCounts.close = lambda self, count: 64
+for epoch in range(4):
+    for x, y in loader(): train(x, y)
+""",
+    "steps_count_twice": """
+from scalewise.probe.watcher import Watcher
+add = Watcher.add_steps
+Watcher.add_steps = lambda self, rows: add(self, [row for row in rows for _ in range(2)])
+for x, y in loader(): train(x, y)
+""",
+    "no_span_covers_the_start": """
+import time
+from scalewise.probe.watcher import Watcher
+Watcher.record_build = lambda self, moment: None
+time.sleep(1.2)
+for x, y in loader(): train(x, y)
+""",
+    "all_time_is_validation": """
+import time
+for epoch in range(2):
+    for x, y in loader():
+        train(x, y)
+        with torch.no_grad():
+            error(x, y)
+            time.sleep(0.05)
+""",
+    "two_threads": """
+import threading
+def work():
+    model = network()
+    optimizer = sgd(model)
+    for epoch in range(20):
+        for x, y in loader():
+            optimizer.zero_grad()
+            error(x, y, model).backward()
+            optimizer.step()
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+""",
+}
+"""Programs under a watcher with a fault, and programs whose steps cannot be told apart."""
+
+
+def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
+    found = find_doubts(tmp_path, BROKEN)
+    first = {name: (lines or [""])[0] for name, lines in found.items()}
+    assert first["steps_are_lost"].startswith("Not reliable [steps-unaccounted]")
+    assert "10 steps of rank 0 were recorded" in first["steps_are_lost"]
+    assert "updated 40 times" in first["steps_are_lost"]
+    assert first["samples_are_lost"].startswith("Not reliable [samples-unaccounted]")
+    assert "have 80 samples" in first["samples_are_lost"]
+    assert "gave at least 1,280" in first["samples_are_lost"]
+    assert first["samples_count_twice"].startswith("Doubtful [some-samples-unaccounted]")
+    assert "2,560 samples" in first["samples_count_twice"]
+    assert "only 1,280" in first["samples_count_twice"]
+    assert "20 steps of rank 0" in first["steps_count_twice"]
+    assert "took only 10" in first["steps_count_twice"]
+    assert first["no_span_covers_the_start"].startswith("Doubtful [time-unaccounted]")
+    assert first["all_time_is_validation"].startswith("Doubtful [frequent-pauses]")
+    assert first["two_threads"].startswith("Doubtful [several-threads]: 1 device: 2 threads")
+    assert "samples_per_step=" in found["samples_are_lost"][1]
