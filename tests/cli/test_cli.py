@@ -21,6 +21,7 @@ VERBS = [
     "run",
     "status",
     "cancel",
+    "certify",
     "summary",
     "measure",
     "explain",

@@ -8,6 +8,9 @@ import typer
 from scalewise.cli import study_commands  # noqa: F401 - imported first: its verbs come first in the help
 
 # isort: split
+from scalewise.cli import certify_command  # noqa: F401 - the same panel as the first verbs
+
+# isort: split
 from scalewise.cli import analysis_commands, data_commands, import_command, tool_commands  # noqa: F401 - registers their verbs
 from scalewise.cli.app import app, app_for
 from scalewise.cli.output import say, say_problem
@@ -44,7 +47,9 @@ def main() -> None:
         app_for(sys.argv[1:])()
     except SystemExit as system_exit:
         # Without "--", options of the user's program are parsed as options of scalewise.
-        runs_program = sys.argv[1:2] == ["run"] and any(arg.startswith("--on") for arg in sys.argv)
+        runs_program = sys.argv[1:2] in (["run"], ["certify"]) and any(
+            arg.startswith("--on") for arg in sys.argv
+        )
         if system_exit.code == 2 and runs_program and "--" not in sys.argv:
             typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
         raise

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ from scalewise.errors import RunFailed, ScalewiseError, SpecError
 if TYPE_CHECKING:
     from scalewise.launch import Plan
     from scalewise.spec import RunSpec, StudySpec
-    from scalewise.study import Status
+    from scalewise.study import Status, Watcher
 
 PANEL = "Run a study"
 PROGRAM_PANEL = "Options for your own program (with --on)"
@@ -298,19 +298,25 @@ def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any
     """Run a study, with progress and receipt on stderr; Ctrl-C stops all its processes."""
     from scalewise import study
     from scalewise.cli.cost_lines import receipt_at_end
+
+    with receipt_at_end(folder, rate), _cached_at_end(folder):
+        run_with_progress(lambda watcher: study.run(spec, folder, watcher, **options))
+    return folder
+
+
+def run_with_progress(start: Callable[["Watcher"], object]) -> None:
+    """Call ``start`` with a watcher that shows progress; Ctrl-C stops all processes it started."""
     from scalewise.cli.progress import progress
 
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt_once)
-    with receipt_at_end(folder, rate), _cached_at_end(folder):
-        try:
-            with progress() as watcher:
-                study.run(spec, folder, watcher, **options)
-        except KeyboardInterrupt:
-            message = "interrupted; finished runs are kept, the same command starts the others"
-            typer.echo(message, err=True)
-            raise typer.Exit(130) from None
-    return folder
+    try:
+        with progress() as watcher:
+            start(watcher)
+    except KeyboardInterrupt:
+        message = "interrupted; finished runs are kept, the same command starts the others"
+        typer.echo(message, err=True)
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -423,14 +423,17 @@ class RunSpec:
     @property
     def id(self) -> str:
         """A hash of the fields that are not at their default, so a new field changes no old id."""
+        canonical = json.dumps(self.changed_values(), sort_keys=True, separators=(",", ":"))
+        return blake2b(canonical.encode(), digest_size=6).hexdigest()
+
+    def changed_values(self) -> dict[str, Any]:
+        """Return the fields that are not at their default, as plain JSON values."""
         values = self.to_dict()
-        changed = {
+        return {
             item.name: values[item.name]
             for item in fields(self)
             if getattr(self, item.name) != _default(item)
         }
-        canonical = json.dumps(changed, sort_keys=True, separators=(",", ":"))
-        return blake2b(canonical.encode(), digest_size=6).hexdigest()
 
     def __hash__(self) -> int:
         return hash(self.id)

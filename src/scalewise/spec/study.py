@@ -27,6 +27,8 @@ class StudySpec:
     run: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Axes: the values of each varied setting; ``options.KEY`` or ``env.KEY`` vary one entry."""
+    cases: Sequence[Mapping[str, Any]] = ()
+    """Settings that change together: a table for each case; every case has all varied values."""
     scaling: Scaling | None = "weak"
     """weak: a fixed batch per replica; strong: a fixed global batch; None: a user's program."""
     repeats: int = 1
@@ -35,6 +37,8 @@ class StudySpec:
     """By framework that is not installed beside scalewise: a Python interpreter that has it."""
     full_run: str | None = None
     """How long the real training is that these runs rehearse: ``90 epochs``; see ``FullRun``."""
+    certify: bool = False
+    """Whether short runs also show that every number of devices learns what one device learns."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -51,7 +55,9 @@ class StudySpec:
         if self.full_run is not None:
             FullRun.parse(self.full_run)
         refuse_unknown_keys("[run]", self.run, RUN_KEYS)
-        for key in [*self.run, *self.vary]:
+        check_type("certify", self.certify, bool, "true or false")
+        _check_cases(self.cases)
+        for key in self._keys:
             if key in ("repeat", "launcher"):
                 hint = "write repeats = 3" if key == "repeat" else "write a [launcher] table"
                 raise SpecError(f"{key} cannot be set for a run", hint=hint)
@@ -60,14 +66,20 @@ class StudySpec:
             _check_axis(axis, values)
         self._check_scaling()
         count = prod(len(values) for values in self.vary.values()) * self.repeats
+        count *= len(self.cases) or 1
         if count > MAX_RUNS:
             hint = f"ask for at most {MAX_RUNS:,} at a time"
             raise SpecError(f"a study of {count:,} runs is too large", hint=hint)
         _refuse_duplicates(self.runs())
 
     @property
+    def _keys(self) -> list[str]:
+        """The settings of runs that this study gives or varies."""
+        return [*self.run, *self.vary, *_case_keys(self.cases)]
+
+    @property
     def _has_programs(self) -> bool:
-        return "program" in {*self.run, *self.vary}
+        return "program" in self._keys
 
     def _check_scaling(self) -> None:
         if self.scaling is None:
@@ -80,7 +92,7 @@ class StudySpec:
             if self.scaling == "weak"
             else ("global_batch", "batch", "weak")
         )
-        keys = {*self.run, *self.vary}
+        keys = {*self._keys}
         if other in keys or needed not in keys:
             given_keys = " and ".join(key for key in (needed, other) if key in keys) or "none"
             raise SpecError(
@@ -105,8 +117,8 @@ class StudySpec:
 
     def _choices(self) -> Iterator[dict[str, Any]]:
         """Yield the settings of a run for every combination of the varied values."""
-        for values in product(*self.vary.values()):
-            choice = dict(self.run)
+        for case, *values in product(self.cases or [{}], *self.vary.values()):
+            choice = {**self.run, **case}
             for axis, value in zip(self.vary, values):
                 table, dot, key = axis.partition(".")
                 choice[table] = {**choice.get(table, {}), key: value} if dot else value
@@ -115,13 +127,14 @@ class StudySpec:
     def where(self, run: RunSpec) -> dict[str, Any]:
         """Return the varied settings that distinguish this run's curve from others of the study."""
         settings, values = run.to_dict(), {}
-        for axis in self.vary:
+        varied = [*self.vary, *_case_keys(self.cases)]
+        for axis in varied:
             if axis not in ("topology", "global_batch"):
                 table, dot, key = axis.partition(".")
                 values[axis] = settings[table].get(key) if dot else settings[table]
-        if "global_batch" in self.vary:  # A run spec stores only the batch of a replica.
+        if "global_batch" in varied:  # A run spec stores only the batch of a replica.
             values["global_batch"] = run.global_batch
-        if "start" in self.vary:
+        if "start" in varied:
             values["start"] = run.started_by  # What starts the processes, also by default.
         # ``torch.ddp`` in the study is stored as two fields of the run.
         if any("." in str(name) for name in self.vary.get("strategy", ())):
@@ -142,12 +155,26 @@ class StudySpec:
         check_type("run", data["run"], Mapping, "a table")
         check_type("vary", data.get("vary", {}), Mapping, "a table of lists")
         vary = _flatten_options(data.get("vary", {}))
-        keys = {*data["run"], *vary}
+        _check_cases(data.get("cases", ()))
+        keys = {*data["run"], *vary, *_case_keys(data.get("cases", ()))}
         scaling = "strong" if "global_batch" in keys else None if "program" in keys else "weak"
-        return cls(**{"scaling": scaling, **data, "vary": vary})
+        cases = tuple(data.get("cases", ()))
+        return cls(**{"scaling": scaling, **data, "vary": vary, "cases": cases})
 
 
 STUDY_KEYS = [item.name for item in fields(StudySpec)]
+
+
+def _check_cases(cases: Any) -> None:
+    """Refuse cases that are no list of tables, or have unknown keys."""
+    check_type("cases", cases, (list, tuple), "a list of tables, written [[cases]]")
+    for case in cases:
+        check_type("cases", case, Mapping, "a list of tables, written [[cases]]")
+        refuse_unknown_keys("[[cases]]", case, RUN_KEYS)
+
+
+def _case_keys(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for case in cases for key in case))
 
 
 def _flatten_options(vary: Mapping[str, Any]) -> dict[str, Any]:

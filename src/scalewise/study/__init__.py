@@ -3,6 +3,8 @@
 Import ``budget`` and ``stop_rule`` only where they are needed: they load numpy.
 """
 
+from scalewise.study.certificate_runs import DEFAULT_STEPS as CERTIFICATE_STEPS
+from scalewise.study.certificate_runs import plan_certificate, run_certificate
 from scalewise.study.jobs import trained_alone
 from scalewise.study.load_study import (
     check,
@@ -18,7 +20,8 @@ from scalewise.study.runner import TerminalClosed
 from scalewise.study.status import Status, cancel, follow, status
 
 __all__ = [
-    "Status", "TerminalClosed", "Watcher", "cancel", "check", "follow", "from_program",
-    "left_out_notices", "load", "plan", "request_summary", "request_warnings", "run", "status",
-    "trained_alone", "with_full_run", "with_launcher", "with_program_facts", "write_plan",
+    "CERTIFICATE_STEPS", "Status", "TerminalClosed", "Watcher", "cancel", "check", "follow",
+    "from_program", "left_out_notices", "load", "plan", "plan_certificate", "request_summary",
+    "request_warnings", "run", "run_certificate", "status", "trained_alone", "with_full_run",
+    "with_launcher", "with_program_facts", "write_plan",
 ]  # fmt: skip

@@ -1,0 +1,150 @@
+"""Recognize why gradients differ, from the factor, the layers and the ranks that differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from scalewise.analysis.certify.certificate import Fault, Finding
+from scalewise.analysis.certify.layer_difference import (
+    LayerDifference,
+    common_factor,
+    compare_layers,
+    layers_finding,
+    total_norm,
+)
+from scalewise.analysis.certify.sketched_run import SketchedRun, is_finite, mean_sketch
+from scalewise.record.sketches import LayerCopy
+
+SAME_FACTOR = 0.02
+"""A factor is that of a cause if it differs from it by less than this share."""
+ROUGH_FACTOR = 0.25
+"""With batch normalization per device, gradients are a multiple only up to this share."""
+CONSTANT_NORM = 0.01
+"""Gradients whose length varies by less over the steps are clipped to it."""
+MEAN_TOLERANCE = 0.02
+"""The mean of the ranks' gradients counts as the reference's up to this relative difference."""
+MIN_CLIPPED_STEPS = 3
+
+
+def unsynchronised_finding(
+    run: SketchedRun,
+    reference: SketchedRun,
+    step: int,
+    compared: Mapping[str, tuple[LayerDifference, LayerCopy]],
+) -> Finding:
+    """Return the finding that ranks have different gradients, and whether their mean would be the
+    reference's gradient.
+    """
+    differing = [name for name, (row, _) in compared.items() if row.differs]
+    row, copy = max((compared[name] for name in differing), key=lambda pair: pair[0].relative)
+    copies = run.copies(step, "gradient")
+    first = copies[row.layer][0]
+    finite = {
+        name: [held.sketch for held in copies[name]]
+        for name in differing
+        if all(is_finite(held.sketch) for held in copies[name])
+    }
+    means = {name: mean_sketch(sketches) for name, sketches in finite.items()}
+    expected = {
+        name: sketch
+        for name, sketch in reference.first_copies(step, "gradient").items()
+        if name in means
+    }
+    against = compare_layers(means, expected, lambda _: MEAN_TOLERANCE, 0.0)
+    figures = {
+        "ranks": (first.ranks[0], copy.ranks[0]),
+        "difference": row.relative,
+        "mean_is_reference": bool(against) and not any(row.differs for row in against),
+    }
+    return layers_finding("not synchronised", "gradient", step, differing, [*compared], figures)
+
+
+def gradient_finding(
+    run: SketchedRun, reference: SketchedRun, step: int, rows: Sequence[LayerDifference]
+) -> Finding:
+    """Return the finding that gradients differ from the reference's, with the cause that fits."""
+    differing = [row for row in rows if row.differs]
+    names = [row.layer for row in differing]
+    worst = max(differing, key=lambda row: row.excess)
+    figures: Mapping[str, object] = {"difference": worst.relative, "tolerance": worst.allowed}
+    finding = layers_finding(
+        "other gradient", "gradient", step, names, [row.layer for row in rows], figures
+    )
+    if any(row.relative != row.relative for row in differing):
+        not_finite = [row.layer for row in differing if row.relative != row.relative]
+        return replace(finding, cause="not finite", layer=not_finite[0])
+    if factor := common_factor(differing):
+        cause = factor_cause(factor, run.replicas, run.accumulate, SAME_FACTOR) or "scaled"
+        if cause == "scaled" and _clipped_early(run, reference):
+            cause = "clipped early"
+        return replace(finding, cause=cause, factor=factor)
+    counts = _rank_counts(run, step)
+    if len({*counts}) > 1:
+        figures = {**finding.figures, "counts": counts}
+        return replace(finding, cause="uneven batch", figures=figures)
+    if _clipped_early(run, reference):
+        return replace(finding, cause="clipped early")
+    if run.batch_norm and (run.replicas > 1 or run.accumulate > 1):
+        return _batch_norm_finding(run, finding, differing)
+    return finding
+
+
+def factor_cause(factor: float, replicas: int, accumulate: int, share: float) -> Fault | None:
+    """Return the cause of a common factor; None if it is unknown.
+
+    >>> factor_cause(4.0, replicas=4, accumulate=1, share=0.02)
+    'summed'
+    >>> factor_cause(0.25, replicas=2, accumulate=4, share=0.02)
+    'accumulation'
+    """
+
+    def is_near(expected: float) -> bool:
+        return abs(factor / expected - 1) < share
+
+    if replicas > 1 and is_near(replicas):
+        return "summed"
+    if replicas > 1 and is_near(1 / replicas):
+        return "averaged twice"
+    counts = [accumulate] if accumulate > 1 else []
+    counts += [accumulate * replicas] if accumulate > 1 and replicas > 1 else []
+    if any(is_near(count) or is_near(1 / count) for count in counts):
+        return "accumulation"
+    return None
+
+
+def _batch_norm_finding(
+    run: SketchedRun, finding: Finding, differing: Sequence[LayerDifference]
+) -> Finding:
+    """Return the finding of batch normalization per device; if gradients are also summed or
+    averaged twice, as the rough factor shows, that one.
+    """
+    factors = [row.factor for row in differing if row.factor]
+    factor = median(factors) if factors else 1.0
+    cause = factor_cause(factor, run.replicas, run.accumulate, ROUGH_FACTOR) if factor > 0 else None
+    figures = {**finding.figures, "batch_norm": run.batch_norm}
+    if cause and len(differing) > 1:
+        return replace(finding, cause=cause, factor=factor, figures=figures)
+    return replace(finding, cause="batch norm", figures=figures)
+
+
+def _clipped_early(run: SketchedRun, reference: SketchedRun) -> bool:
+    """Return whether the reference's gradients are clipped to one length at every step, and the
+    run's gradients are shorter: a mean of clipped gradients is.
+    """
+    common = [step for step in reference.steps if step in run.steps]
+    norms = [total_norm(reference.first_copies(step, "gradient")) for step in common]
+    if len(norms) < MIN_CLIPPED_STEPS or not min(norms):
+        return False
+    if max(norms) / min(norms) - 1 > CONSTANT_NORM:
+        return False
+    own = [total_norm(run.first_copies(step, "gradient")) for step in common]
+    return all(length < norm * (1 - CONSTANT_NORM) for length, norm in zip(own, norms))
+
+
+def _rank_counts(run: SketchedRun, step: int) -> tuple[int, ...]:
+    """Return the samples of each replica at a step; empty if they are unknown."""
+    by_replica = run.replica_samples(step)
+    if by_replica:
+        return tuple(samples.total() for samples in by_replica.values())
+    counts = [steps.get(step) for steps in run.sample_counts]
+    return () if run.is_split or None in counts else tuple(count or 0 for count in counts)

@@ -1,0 +1,226 @@
+"""Certificates of a simulated training: every planted fault is named, and rounding is no fault."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scalewise.analysis.certify import SketchedRun, certify
+from scalewise.analysis.certify.certificate import Cause
+from scalewise.record.sketches import LayerCopy
+from scalewise.report.text.certificate import CAUSE_TEXT, FIXES, verdict_text
+from simulated_training import certified, sketch
+
+CLEAN = [
+    {},
+    {"optimizer": "adam"},
+    {"precision": "bf16"},
+    {"precision": "bf16", "optimizer": "adam", "devices": 4},
+    {"devices": 8},
+    {"devices": 4, "accumulate": 2},
+    {"clip": 0.1},
+    {"samples": 260},  # The last batch of an epoch is short.
+    {"samples": 265},  # It is uneven too, and weighed by samples.
+]
+
+
+@pytest.mark.parametrize("settings", CLEAN, ids=str)
+def test_a_correct_training_is_equal(settings):
+    certificate = certify(*certified(**settings))
+    assert certificate.verdict == "equal", verdict_text(certificate)
+    assert certificate.checked.steps == (0, 1, 2, 8, 9, 20)
+    assert certificate.checked.layers == 6
+    assert certificate.checked.samples
+    assert 0 < certificate.checked.largest < certificate.checked.tolerance
+
+
+FAULTS = [
+    # Settings, cause, step, layer, words of the sentence.
+    ({"fault": "summed"}, "summed", 0, None, "factor 2.00 on 2 devices: gradients are summed"),
+    ({"fault": "summed", "devices": 4}, "summed", 0, None, "factor 4.00 on 4 devices"),
+    ({"fault": "summed", "precision": "bf16"}, "summed", 0, None, "in all 6 layers"),
+    ({"fault": "one layer summed"}, "summed", 0, "fc2.bias", "in layer fc2.bias: factor 2.00"),
+    ({"fault": "averaged twice"}, "averaged twice", 0, None, "factor 0.50 on 2 devices"),
+    ({"fault": "not synchronised"}, "not synchronised", 0, None, "their mean is the gradient of"),
+    (
+        {"fault": "one layer not synchronised", "optimizer": "adam"},
+        "not synchronised", 0, "fc2.weight", "in layer fc2.weight: rank 0 and rank 1",
+    ),
+    ({"fault": "start weights"}, "start weights", 0, None, "begin with different weights"),
+    ({"fault": "same samples", "devices": 4}, "same samples", 0, None, "4 of 4 ranks train on"),
+    ({"fault": "accumulation", "accumulate": 4}, "accumulation", 0, None, "factor 4.00"),
+    (
+        {"fault": "last micro-step lost", "accumulate": 4},
+        "other gradient", 0, None, "rounding explains",
+    ),
+    ({"fault": "clipped early", "clip": 0.1}, "clipped early", 0, None, "before they are averaged"),
+    ({"batch_norm": True}, "batch norm", 0, None, "batch normalization (fc1.norm) uses"),
+    ({"batch_norm": True, "fault": "summed"}, "summed", 0, None, "factor 2.04"),
+    ({"fault": "zero layer"}, "no gradient", 0, "fc2.weight", "no gradient"),
+    ({"fault": "learning rate"}, "learning rate", 0, None, "factor 2.00 on 2 devices"),
+    ({"fault": "learning rate", "optimizer": "adam"}, "learning rate", 0, None, "scaled"),
+    ({"fault": "weight decay"}, "weight decay", 0, None, "multiple of the weights"),
+    ({"fault": "not updated"}, "not updated", 0, "fc2.weight", "its weights stay"),
+    ({"fault": "buffers"}, "buffers", 20, "mean", "different buffers"),
+    (
+        {"fault": "dropped last batch", "samples": 260},
+        "lost samples", 8, None, "4 samples are trained on 1 device and 32 on 2",
+    ),
+    (
+        {"fault": "order repeats", "samples": 256},
+        "order repeats", 8, None, "the samples of step 0 again",
+    ),
+    ({"fault": "uneven batch", "samples": 265}, "uneven batch", 8, None, "5, 4 samples"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "cause", "step", "layer", "text"), FAULTS, ids=str)
+def test_a_planted_fault_is_named_with_its_step_and_layer(settings, cause, step, layer, text):
+    certificate = certify(*certified(**settings))
+    assert (certificate.verdict, certificate.cause) == ("differs", cause)
+    assert certificate.step == step
+    if layer:
+        assert (certificate.layer, certificate.differing) == (layer, (layer,))
+    assert f"differs from step {step}" in verdict_text(certificate)
+    assert text in verdict_text(certificate)
+
+
+def test_another_global_batch_cannot_be_compared():
+    reference, backwards, _ = certified()
+    candidate = certified(global_batch=64)[2]
+    certificate = certify(reference, backwards, candidate)
+    assert (certificate.verdict, certificate.cause) == ("cannot tell", "global batch")
+    says = "the global batch differs: 32 samples per step on 1 device, 64 on 2"
+    assert says in verdict_text(certificate)
+
+
+def test_other_samples_or_weights_cannot_be_compared():
+    reference, backwards, _ = certified()
+    other = certified(seed=1)[2]
+    assert certify(reference, backwards, other).cause == "other weights"
+    reordered = [
+        {step: replace(taken, fingerprints=[f"{rank}{step}{n}" for n in range(taken.count)])
+         for step, taken in steps.items()}
+        for rank, steps in enumerate(other.samples)
+    ]  # fmt: skip
+    certificate = certify(reference, backwards, replace(other, samples=reordered))
+    assert (certificate.verdict, certificate.cause) == ("cannot tell", "other samples")
+
+
+def test_a_run_without_sketches_cannot_be_compared():
+    reference, backwards, candidate = certified()
+    empty = replace(candidate, layers={}, unsupported="FSDP1 flattens its parameters")
+    certificate = certify(reference, backwards, empty)
+    assert (certificate.verdict, certificate.cause) == ("cannot tell", "no sketches")
+    assert "FSDP1 flattens its parameters" in verdict_text(certificate)
+
+
+def test_without_the_reversed_reference_only_early_steps_are_judged():
+    reference, _, candidate = certified()
+    certificate = certify(reference, None, candidate)
+    assert certificate.verdict == "equal"
+    assert certificate.checked.steps == (0, 1, 2)
+    assert "not learned" in verdict_text(certificate)
+    assert certify(reference, None, certified(fault="summed")[2]).cause == "summed"
+
+
+def test_layers_of_other_names_cannot_be_compared():
+    reference, backwards, candidate = certified()
+    renamed = {
+        key: {f"net.{name}": copies for name, copies in layers.items()}
+        for key, layers in candidate.layers.items()
+    }
+    certificate = certify(reference, backwards, replace(candidate, layers=renamed))
+    assert (certificate.verdict, certificate.cause) == ("cannot tell", "other layers")
+    assert "only 0 of 6 layers have the same name" in verdict_text(certificate)
+
+
+def test_gradients_that_are_not_finite_differ():
+    reference, backwards, candidate = certified()
+    broken = sketch("fc1.bias", np.full(4, np.nan))
+    layers = dict(candidate.layers)
+    layers[1, "gradient"] = {
+        **layers[1, "gradient"],
+        "fc1.bias": (LayerCopy((0,), broken), LayerCopy((1,), broken)),
+    }
+    certificate = certify(reference, backwards, replace(candidate, layers=layers))
+    assert (certificate.verdict, certificate.step) == ("differs", 1)
+    assert certificate.layer == "fc1.bias"
+
+
+def test_every_cause_has_a_sentence_and_a_fix():
+    causes = {value for literal in Cause.__args__ for value in literal.__args__}
+    assert CAUSE_TEXT.keys() == FIXES.keys() == causes
+
+
+def noisy_runs(random, layers=100, steps=(0, 1, 2, 8)):
+    """Return reference, reversed reference and candidate of a training whose rounding differs by
+    layer, grows with the steps, and is up to three times as large on several devices; some layers
+    have one element, and some gradients are nothing but rounding.
+    """
+    sizes = random.choice([1, 3, 64, 1000], size=layers)
+    noise = 6e-8 * 10 ** random.uniform(0, 1.5, size=layers)
+    runs = []
+    gradients = {
+        (step, layer): random.normal(size=sizes[layer]) * 10 ** random.uniform(-2, 0)
+        for step in steps
+        for layer in range(layers)
+    }
+    for key in random.permutation([*gradients])[: len(gradients) // 20]:
+        gradients[tuple(key)] *= 1e-9
+    for copies in range(3):
+        sketched = {}
+        for step in steps:
+            growth = 1.2**step * (random.uniform(1, 3) if copies == 2 else copies)
+            sketched[step, "gradient"] = {
+                f"layer{layer}": (
+                    LayerCopy(
+                        (0,),
+                        sketch(
+                            f"layer{layer}",
+                            gradients[step, layer]
+                            + growth * noise[layer] * random.normal(size=sizes[layer]),
+                        ),
+                    ),
+                )
+                for layer in range(layers)
+            }
+        run = SketchedRun(
+            label="noisy", devices=2, replicas=2, layers=sketched, is_reversed=copies == 1
+        )
+        runs.append(run)
+    return runs
+
+
+def test_rounding_in_thousands_of_layers_raises_no_alarm():
+    random = np.random.default_rng(20)
+    for _ in range(20):  # 2,000 layers in 4 steps.
+        certificate = certify(*noisy_runs(random))
+        assert certificate.verdict == "equal", verdict_text(certificate)
+
+
+def test_a_difference_that_rounding_does_not_explain_is_seen_in_one_of_a_hundred_layers():
+    random = np.random.default_rng(21)
+    for _ in range(10):
+        reference, backwards, candidate = noisy_runs(random)
+        layers = dict(candidate.layers[0, "gradient"])
+        (copy,) = layers["layer7"]
+        scaled = replace(copy.sketch, sums=tuple(1.01 * value for value in copy.sketch.sums))
+        layers["layer7"] = (replace(copy, sketch=scaled),)
+        candidate = replace(candidate, layers={**candidate.layers, (0, "gradient"): layers})
+        size = sum(reference.first_copies(0, "gradient")["layer7"].sums)
+        certificate = certify(reference, backwards, candidate)
+        if abs(size) > 1e-6:  # Otherwise that gradient is nothing but rounding.
+            assert (certificate.verdict, certificate.layer) == ("differs", "layer7")
+
+
+def test_several_correct_trainings_with_other_seeds_are_equal():
+    for seed in range(1, 9):
+        optimizer = ("sgd", "adam")[seed % 2]
+        certificate = certify(*certified(seed=seed, optimizer=optimizer, devices=(2, 4)[seed // 5]))
+        assert certificate.verdict == "equal", verdict_text(certificate)
+
+
+def test_a_training_equals_itself():
+    reference = certified()[0]
+    assert certify(reference, None, reference).verdict == "equal"
