@@ -187,6 +187,15 @@ class Discovery:
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._classes: set[type] = set()
         self._wrapped: set[type] = set()
+        self._originals: dict[type, Callable[..., Any]] = {}
+        """By wrapped class: its ``__call__`` before it was wrapped."""
+        self._all_instances: set[type] = set()
+        """Classes of which all instances are recorded."""
+        self._short_lived: set[type] = set()
+        """Classes of models that were deleted while every module was hooked: they may be made anew
+        for every call. All their instances are recorded."""
+        self.found = 0
+        """How many models were found."""
         self._settle_after_call = False
         """Whether to settle as soon as the running model has returned."""
 
@@ -226,6 +235,9 @@ class Discovery:
         for cls in self._classes:
             if not issubclass(cls, WRAPPERS):
                 self._wrap(cls)
+        for cls in self._short_lived:
+            self._wrap_all_instances(cls)
+        self._short_lived = set()
 
     def _before_module(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self._running or private_api.in_backward():
@@ -233,6 +245,7 @@ class Discovery:
         if any(parameter.requires_grad for parameter in module.parameters()):  # Not in a loss.
             # A wrapped ``__call__`` or ``forward`` records the call itself.
             wrapped = id(module) in self._ids and type(module) in self._wrapped
+            wrapped |= type(module) in self._all_instances
             recorded = not wrapped and not isinstance(module, WRAPPERS)
             self._running = module, recorded
             self._add(module)
@@ -254,11 +267,24 @@ class Discovery:
             self._classes.add(type(model))
             if isinstance(model, WRAPPERS):  # Validation may call the inner model directly.
                 self._classes.add(type(model.module))
-            on_delete(model, self._ids.discard, id(model))
+            self.found += 1
+            on_delete(model, self._forget, id(model), type(model))
+
+    def _forget(self, model_id: int, cls: type) -> None:
+        self._ids.discard(model_id)
+        if self.active and not issubclass(cls, WRAPPERS):
+            self._short_lived.add(cls)
+
+    def _wrap_all_instances(self, cls: type) -> None:
+        """Record the calls of all instances of a class, not only of the models that were found."""
+        if cls not in self._all_instances and "OptimizedModule" not in cls.__name__:
+            self._all_instances.add(cls)
+            setattr(cls, "__call__", self._wrap_call(self._originals.get(cls, cls.__call__)))
 
     def _wrap(self, cls: type) -> None:
         """Wrap the ``__call__`` of a class, for the models that were found."""
         if cls in self._wrapped or "OptimizedModule" in cls.__name__:
             return  # Wrapped already, here or by ``Hooks.wrap_compiled``.
         self._wrapped.add(cls)
+        self._originals[cls] = cls.__call__
         setattr(cls, "__call__", self._wrap_call(cls.__call__, self._ids))

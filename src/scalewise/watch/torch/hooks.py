@@ -5,6 +5,7 @@ being compiled, nor in a forked child.
 """
 
 import os
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +43,12 @@ if TYPE_CHECKING:  # Imported only for a run with ``certify``.
 
 DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
+MAX_UNSTEPPED_DISCOVERY = 10
+"""As many steps if the program has optimizers that have not stepped yet, with models of theirs."""
+MAX_FUTILE_DISCOVERIES = 3
+"""After so many searches for a model that found none, trained models are taken to be invisible."""
+MAX_FIRST_BACKWARDS = 8
+"""In the first steps, so many backwards without an optimizer's step are taken to be usual."""
 
 _hooks: "Hooks | None" = None
 
@@ -96,10 +103,20 @@ class Hooks:
         """The id of the model that was last called to train; 0 while its facts are incomplete."""
         self.replicated = self.input_has_batch = False
         """Whether that model is wrapped in DDP, and its input shows the number of samples."""
-        self.manual_updates: ManualUpdates | None = ManualUpdates(
-            lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
+        self.manual_updates = ManualUpdates(
+            lambda updates: self.hot.step_ends(updates, (), {}),
+            self._give_up_manual_updates,
+            lambda count: self.add_event(("by_hand", id(self.manual_updates), count)),
         )
-        """Detects steps without an optimizer; None once there is one, or if no weight changes."""
+        self.searches_updates = True
+        """Whether steps without an optimizer are being detected."""
+        self._called_model = False
+        """Whether a model was called to train since the last backward, while this is so."""
+        self.max_backwards = MAX_FIRST_BACKWARDS
+        """If there are optimizers, more backwards without a step of theirs begin that detection;
+        more than in any step before are needed, too."""
+        self.stepped_optimizers: set[int] = set()
+        """Ids of the optimizers that have stepped."""
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe
@@ -120,6 +137,9 @@ class Hooks:
         """Waits for a collective that have begun and not ended."""
         self._discovery_end = DISCOVERY_STEPS
         """The step after which only the trained models are hooked."""
+        self._known_models = self._futile_discoveries = 0
+        """Models found before the search that is going on; and searches that found none."""
+        self._optimizer_ids: set[int] = set()
         self._optimizer_hooks: list[Any] = []  # Called before, and after, an optimizer's step.
         self._has_process_group = False
         self.certificate: Certificate | None = None
@@ -193,6 +213,7 @@ class Hooks:
         self.before_activity()
         model, training = args[0], is_grad_enabled()
         unsettled = training and id(model) != self.settled_model_id
+        self._called_model |= training
         # In eval mode with gradients: the observer decides later whether this is training.
         undecided_eval = training and not model.training and not self.observer.trains_in_eval
         if unsettled:
@@ -213,7 +234,7 @@ class Hooks:
         if unsettled:
             if self.facts.call_may_show_facts:
                 self.facts.on_call(model, tensor)
-            complete = not self.facts.call_may_show_facts and self.manual_updates is None
+            complete = not self.facts.call_may_show_facts and not self.searches_updates
             self.settled_model_id = id(model) if complete else 0
 
     def _end_forward(self, output: Any = None) -> None:
@@ -233,6 +254,8 @@ class Hooks:
         if id(model) in self._model_ids:
             return
         self._model_ids.add(id(model))
+        if self.searches_updates:
+            self.manual_updates.before_new_model()
         on_delete(model, self._forget_model, id(model))
         if self.replicated:
             self.facts.add_ddp_model(model, self.ddp.add(model))
@@ -287,39 +310,90 @@ class Hooks:
             self._open_waits -= 1
             self.add_event(("end",))
 
-    def before_activity(self, *, backward: bool = False) -> None:
+    def before_activity(self, *, backward: bool = False, loss: Any = None) -> None:
         """Check for a manual update before the next activity."""
-        if self.manual_updates is not None:
-            self.patches.safe(self.manual_updates.before_activity)(backward)
+        if self.searches_updates:
+            self.patches.safe(self._check_manual_update)(backward, loss)
+
+    def _check_manual_update(self, backward: bool, loss: Any) -> None:
+        if backward and not self._called_model:
+            self.manual_updates.before_backward_alone(loss)
+        self.manual_updates.before_activity(backward)
 
     def after_backward(self, loss: Any) -> None:
-        """Note a backward for manual updates."""
-        if self.manual_updates is not None:
-            self.patches.safe(self.manual_updates.after_backward)(loss)
+        """Note a backward for manual updates; begin to search for them if nobody does yet."""
+        if not self.searches_updates:
+            self.searches_updates = True
+            self.manual_updates.search(has_optimizers=True)
+            self._expect_facts()
+        elif not self._called_model and self.watcher.steps:
+            self.observer.unseen_model = True
+            self._check_discovery()
+        self._called_model = False
+        self.patches.safe(self.manual_updates.after_backward)(loss)
+
+    def before_optimizer_step(self, optimizer: Any) -> None:
+        """Stop looking for manual updates: an optimizer steps."""
+        if self.manual_updates.has_begun:
+            self.add_event(("take_over", id(optimizer)))
+        self._end_manual_updates()
 
     def _end_manual_updates(self) -> None:
-        """Stop looking for manual updates: there is an optimizer, or no weight changes."""
-        self.manual_updates = None
+        self.searches_updates = False
         self._expect_facts()
 
+    def _give_up_manual_updates(self) -> None:
+        """Stop looking for manual updates, because no weight changes."""
+        self.max_backwards = sys.maxsize
+        self._end_manual_updates()
+
     def _before_optimizer_init(self, args: Args, kwargs: Kwargs) -> AfterCall:
-        if self.manual_updates is not None:
+        if self.searches_updates:
             self._end_manual_updates()
         return lambda result: self._add_optimizer(args[0])
 
     def _add_optimizer(self, optimizer: Any) -> None:
         """Note a new optimizer; if a parameter belongs to no known model, find its model."""
-        on_delete(optimizer, self.patches.safe(self.add_event), ("deleted", id(optimizer)))
+        on_delete(optimizer, self.patches.safe(self._forget_optimizer), id(optimizer))
+        self._optimizer_ids.add(id(optimizer))
+        self.add_event(("created", id(optimizer)))
         if not self._optimizer_seen:
             return
-        self.add_event(("created", id(optimizer)))
         groups = getattr(optimizer, "param_groups", ())
         parameters = [parameter for group in groups for parameter in group["params"]]
         discovery = self.discovery
         if not self.facts.compiled and not discovery.active and not discovery.covers(parameters):
-            self._discovery_end = self.watcher.steps + DISCOVERY_STEPS
-            discovery.install()
-            self._expect_facts()
+            self._discover()
+
+    def _forget_optimizer(self, optimizer_id: int) -> None:
+        """Forget a deleted optimizer, because a new optimizer may get the same id."""
+        self.stepped_optimizers.discard(optimizer_id)
+        self._optimizer_ids.discard(optimizer_id)
+        self.add_event(("deleted", optimizer_id))
+
+    def _discover(self) -> None:
+        """Hook every module again for some steps, to find another model that is trained."""
+        self._discovery_end = self.watcher.steps + DISCOVERY_STEPS
+        self._known_models = self.discovery.found
+        self.discovery.install()
+        self.input_has_batch = False  # Until the model is found, the loader's batches tell.
+        self._expect_facts()
+
+    def _check_discovery(self) -> None:
+        """End the search for trained models when it is complete; begin one if a model is unseen."""
+        steps, discovery = self.watcher.steps, self.discovery
+        unseen, self.observer.unseen_model = self.observer.unseen_model, False
+        if discovery.active:
+            # Optimizers that have not stepped yet may soon train models of their own.
+            has_idle = bool(self._optimizer_ids - self.stepped_optimizers)
+            wait = has_idle and steps < MAX_UNSTEPPED_DISCOVERY
+            if steps >= self._discovery_end and not wait:
+                discovery.settle()
+                self._futile_discoveries += discovery.found == self._known_models
+        elif (
+            unseen and not self.facts.compiled and self._futile_discoveries < MAX_FUTILE_DISCOVERIES
+        ):
+            self._discover()
 
     def before_step(self, *, nested: bool) -> None:
         """Note an optimizer's step; ``zero_grad`` is a substitute for this hook, so unhook it."""
@@ -352,8 +426,9 @@ class Hooks:
         """Do what is due after this step, and set how many further steps may be buffered."""
         steps = self.watcher.steps
         self.facts.after_step(optimizer)
-        if self.discovery.active and steps >= self._discovery_end:
-            self.discovery.settle()
+        self._check_discovery()
+        if steps == INSPECTED_STEPS and self.max_backwards == MAX_FIRST_BACKWARDS:
+            self.max_backwards = 0  # From now on, the most backwards of any step so far count.
         nested = self.observer.timeline.nested_optimizer
         if self._plain_steps and not nested and steps >= INSPECTED_STEPS:
             # Without this hook, the time from backward to the step's end counts as optimizer.
@@ -381,6 +456,7 @@ class Hooks:
         if self.certificate is not None:
             self.certificate.on_epoch(loader)
         self._begun = True
+        self.input_has_batch = False  # Inspect the first batch: an unknown model may be trained.
         self._expect_facts()
         self.add_event(("fetch", id(loader)))
 

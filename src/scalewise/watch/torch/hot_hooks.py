@@ -51,14 +51,21 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     settled_model_id = 0
     depth = 0
     """How many optimizer steps are nested at the moment."""
+    backwards = 0
+    """Backwards since the last step of an optimizer."""
+    most_backwards = max_backwards = 0
+    """The most in any step; and the number from which on weights may be updated by hand."""
+    last_optimizer = 0  # The id of the optimizer that stepped last.
+    stepped_optimizers, updates = slow.stepped_optimizers, slow.manual_updates
     steps_left = 0  # How many more steps may be buffered.
     flush_at = 0.0
 
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
-        nonlocal manual_updates, trains_in_eval, settled_model_id
+        nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards
         record, now = buffer.append if watcher.enabled else None, buffer.now
-        may_compile, manual_updates = slow.may_compile, slow.manual_updates is not None
+        may_compile, manual_updates = slow.may_compile, slow.searches_updates
+        max_backwards = max(slow.max_backwards, most_backwards)
         settled_model_id, replicated = slow.settled_model_id, slow.replicated
         input_has_batch = slow.input_has_batch
         trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
@@ -111,10 +118,11 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
+            nonlocal backwards
             if (may_compile and compiling()) or record is None:
                 return original(*args, **kwargs)
             if manual_updates:
-                slow.before_activity(backward=True)
+                slow.before_activity(backward=True, loss=args[0] if args else None)
             count_backward(args)
             record((("backward",), now()))
             try:
@@ -122,7 +130,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             finally:
                 if record is not None:
                     record((("end",), now()))
-                    if manual_updates:
+                    backwards += depth == 0  # Not those of a closure.
+                    if manual_updates or backwards > max_backwards:
                         slow.after_backward(args[0] if args else None)
 
         return watched
@@ -172,16 +181,26 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         slow.before_step(nested=depth > 1 or any(value is not None for value in values))
 
     def step_ends(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
-        nonlocal depth, steps_left, flush_at
+        nonlocal depth, steps_left, flush_at, backwards, most_backwards, last_optimizer
         if (may_compile and compiling()) or record is None:
             return
         if depth > 1:
             depth -= 1
             return
         depth = 0
+        if manual_updates and optimizer is not updates:
+            slow.before_optimizer_step(optimizer)
+        if backwards > most_backwards:
+            most_backwards = backwards
+        backwards = 0
         moment = now()
         record((("stepped", id(optimizer)), moment))
         steps_left -= 1
+        if id(optimizer) != last_optimizer:
+            last_optimizer = id(optimizer)
+            if last_optimizer not in stepped_optimizers:  # Its model may be unknown.
+                stepped_optimizers.add(last_optimizer)
+                steps_left = -1
         if steps_left >= 0 and moment < flush_at:
             return
         try:

@@ -1,8 +1,12 @@
 """Detect the steps of a loop that updates its weights itself, without a PyTorch optimizer.
 
 One weight is copied after the first backward and compared at each activity until it changes. The
-number of backwards before that change is taken for the number in every step. A step ends at the
-first fetch or forward after these backwards. If the weight never changes, nothing is trained.
+number of backwards before that change is taken for the number in every step, until another model is
+trained. A step ends at the first fetch or forward after these backwards. If the weight never
+changes, nothing is trained.
+
+In a program with optimizers, this search begins when there are more backwards without an
+optimizer's step than before, and it needs two changes: an optimizer's loop may also change weights.
 """
 
 from collections import deque
@@ -21,12 +25,17 @@ class ManualUpdates:
     """Detects where steps end; stands in for the optimizer that such a loop lacks."""
 
     def __init__(
-        self, on_step: Callable[["ManualUpdates"], None], on_give_up: Callable[[], None]
+        self,
+        on_step: Callable[["ManualUpdates"], None],
+        on_give_up: Callable[[], None],
+        on_begin: Callable[[int], None],
     ) -> None:
-        self._on_step, self._on_give_up = on_step, on_give_up
+        self._on_step, self._on_give_up, self._on_begin = on_step, on_give_up, on_begin
         # ``Facts`` reads these two from an optimizer.
         self.defaults: dict[str, Any] = {}
         self.param_groups: list[dict[str, Any]] = [{}]
+        self.has_begun = True
+        """Whether each step is recorded; if not, earlier steps may have been missed."""
         self._backwards = 0
         """Backwards since the last step."""
         self._backwards_per_step = 0
@@ -35,6 +44,15 @@ class ManualUpdates:
         """Whether the next step begins with a backward, so that the last backward ends a step."""
         self._weight: torch.Tensor | None = None
         self._copy: torch.Tensor | None = None
+        self._is_first_change = True
+        """Whether the weight has not changed yet."""
+
+    def search(self, *, has_optimizers: bool) -> None:
+        """Begin to search: count backwards from now on, and compare another weight."""
+        self._backwards = self._backwards_per_step = 0
+        self._ends_with_backward = False
+        self._weight = self._copy = None
+        self.has_begun, self._is_first_change = not has_optimizers, True
 
     def before_activity(self, is_backward: bool) -> None:
         """End the step if it is complete, before a fetch, a model's call, a save or a backward."""
@@ -46,12 +64,31 @@ class ManualUpdates:
                 if self._backwards >= MAX_BACKWARDS:
                     self._on_give_up()
                 return
+            if not self.has_begun and self._is_first_change:
+                self._backwards, self._is_first_change = 0, False
+                self._copy = weight.detach().clone()
+                return
             self._backwards_per_step, self._ends_with_backward = self._backwards, is_backward
-            self._weight = self._copy = None
+            self._copy = None
+            if not self.has_begun:
+                self.has_begun = True
+                self._on_begin(self._backwards)
         elif is_backward:
             return
         if self._backwards >= self._backwards_per_step:
             self._step()
+
+    def before_new_model(self) -> None:
+        """Before the first call of a model: another training may begin, with other steps."""
+        if self._backwards_per_step:
+            self.search(has_optimizers=not self.has_begun)
+
+    def before_backward_alone(self, loss: Any) -> None:
+        """Before a backward without a call of a known model: another training may have begun."""
+        if self._backwards_per_step and find_weight(loss) is not self._weight:
+            if self._backwards >= self._backwards_per_step:
+                self._step()
+            self.before_new_model()
 
     def after_backward(self, loss: Any) -> None:
         """Count a backward; at the first backward, choose the weight to compare."""

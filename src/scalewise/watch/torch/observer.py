@@ -20,6 +20,8 @@ from scalewise.watch.torch.sample_counts import PendingBatches, SampleCounts
 from scalewise.watch.torch.step_optimizers import OptimizerStep, StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
+MAX_WITHHELD = 16
+"""How many steps of a model that is not known yet wait for a step that shows their samples."""
 NESTING = ("forward", "validate", "backward", "sync")
 """A model that is called during one of these activities does not begin another activity."""
 
@@ -31,7 +33,7 @@ class StepTemplate:
     events: list[tuple[Any, ...]]
     names: list[str]
     samples: int
-    state: PendingBatches
+    state: tuple[Hashable, PendingBatches]
     """The observer's state before the step. In another state, equal events may mean other laps."""
 
 
@@ -47,6 +49,7 @@ class Observer:
         # Events that need no decision here call the other object directly, which is faster.
         self.begin, self.end = self.timeline.begin, self.timeline.end
         self.created, self.saved = self.optimizers.create, self.pauses.end_checkpoint
+        self.take_over = self.optimizers.take_over
         self.in_step = False
         """Whether the current step has a forward with gradients, or a backward."""
         self.steps = 0
@@ -63,6 +66,20 @@ class Observer:
         """Training forwards since the last backward."""
         self._closure_forwards = 0
         """Training forwards inside ``optimizer.step``, which a closure makes."""
+        self._has_fetched = False
+        """Whether a loader has returned a batch since the last optimizer step."""
+        self._models: set[Hashable] = set()
+        """The models that were called to train since then."""
+        self.unseen_model = False
+        """Whether a step had a backward, but no call of a model was seen, as there was before."""
+        self._has_models = False
+        """Whether any step had a call of a model."""
+        self._withheld: list[Row] = []
+        """Steps of such a model: they get the samples of the first step that shows its samples."""
+        self._after_backward = False
+        """Whether the last activity was a backward; then a step by hand may have ended."""
+        self._possible_ends: list[tuple[int, tuple[int, int]]] = []
+        """Where such a step may have ended since the last step: the mark, and the samples."""
         self._syncing = False
         """Whether the gradients of the last forward are reduced over ranks in its backward."""
 
@@ -80,6 +97,7 @@ class Observer:
     def fetch(self, source: Hashable) -> None:
         """A loader is asked for a batch, or for an iterator over batches."""
         self.begin("input")
+        self._note_possible_end()
         self._eval_forward = None
         self.pauses.fetch(source, accumulating=self.in_step and not self._forwards)
 
@@ -87,7 +105,7 @@ class Observer:
         """The loader has returned a batch."""
         self.exhausted()  # A fetch ends in the same way with and without a batch.
         fetch = self.pauses.last_fetch
-        fetch.has_batch = True
+        fetch.has_batch = self._has_fetched = True
         self.counts.fetched(fetch.source, samples)
 
     def exhausted(self) -> None:
@@ -113,9 +131,12 @@ class Observer:
             repeated = in_closure and self._closure_forwards > 0
             self._closure_forwards += in_closure
             self.begin("forward")
+            self._note_possible_end()
             if not repeated:  # A closure may be called many times for one batch.
                 self.counts.train(samples, model)
             self._forwards += 1
+            if model is not None:
+                self._models.add(model)
         else:
             if not self.in_step:
                 self.pauses.record_checkpoint()
@@ -144,12 +165,18 @@ class Observer:
         stack = self.timeline.activities
         if "backward" not in stack:
             samples, model = self._confirm_eval_forward()
+            if model is not None:
+                self._models.add(model)
             self._begin_training()
             if not self._forwards and "optimizer" not in stack:
                 self.counts.train(samples, model)
             self.counts.backward()
             self._forwards = 0
-        self.begin("backward")
+            self.begin("backward")
+            self._note_possible_end()
+            self._after_backward = True
+        else:
+            self.begin("backward")
 
     def stepped(self, optimizer: Hashable) -> None:
         """An optimizer has finished its step: a step of the loop may end here."""
@@ -160,7 +187,14 @@ class Observer:
             timeline.lap("optimizer")
             timeline.last_activity = "optimizer"
         self._closure_forwards, self._eval_forward = 0, None
-        step = OptimizerStep(optimizer, len(timeline.names), self.counts.end_segment())
+        segments = self.counts.end_segment()
+        models, self._models = frozenset(self._models), set()
+        fetched, self._has_fetched = self._has_fetched, False
+        self._has_models |= bool(models)
+        has_backward = self._after_backward or bool(self._possible_ends)
+        unseen = has_backward and not models and self._has_models
+        self.unseen_model |= unseen
+        step = OptimizerStep(optimizer, len(timeline.names), segments, fetched, models, unseen)
         if self.in_step and (load_end := self.optimizers.pop_untrained()) is not None:
             timeline.rename(0, load_end, "checkpoint")  # Loading a checkpoint made that step.
             timeline.record_pause("checkpoint", 0, load_end)
@@ -169,6 +203,24 @@ class Observer:
         elif self.optimizers.may_end_step(optimizer):
             self.pauses.mark_trained(len(timeline.names))
             self.in_step, self._forwards = False, 0
+
+    def by_hand(self, updates: Hashable, backwards: int) -> None:
+        """It turns out that the program updates its weights itself, after so many backwards each
+        time; the current step is complete, and contains steps before it.
+        """
+        ends = self._possible_ends
+        ends = ends[len(ends) - backwards :: -backwards][::-1] if len(ends) >= backwards else []
+        segments = self.counts.split_segment([samples for _, samples in ends])
+        first = segments - len(ends) + 1
+        steps = [
+            OptimizerStep(updates, mark, first + number, unseen_model=self._has_models)
+            for number, (mark, _) in enumerate(ends)
+        ]
+        self.optimizers.take_over(updates)
+        if steps:
+            for step in steps:
+                self.timeline.rename(step.mark - 1, step.mark, "optimizer", only="other")
+            self._close_steps(steps)
 
     def deleted(self, optimizer: Hashable) -> None:
         """An optimizer is garbage-collected."""
@@ -193,22 +245,23 @@ class Observer:
         if not training:
             self.pauses.settle(before_training=False)
             self.pauses.record_checkpoint()
+        self._release(0)
         timeline.end_training()
         if timeline.started:
             self.watcher.span("shutdown", timeline.recorded_until, timeline.now())
 
     # Called by the event buffer.
 
-    def state(self) -> PendingBatches | None:
+    def state(self) -> tuple[Hashable, PendingBatches] | None:
         """Return what decides the meaning of the next events; None if a step may have begun."""
         timeline, pauses, optimizers = self.timeline, self.pauses, self.optimizers
-        if timeline.activities or timeline.names or pauses.candidates:
+        if timeline.activities or timeline.names or pauses.candidates or self._withheld:
             return None
         if optimizers.closer is None or optimizers.pending:
             return None
         if not timeline.started or pauses.checkpoint_start is not None:
             return None
-        return self.counts.state()
+        return optimizers.closer, self.counts.state()
 
     def repeat(self, template: StepTemplate, times: list[float], marks: list[Any]) -> None:
         """Add steps with the same events as ``template``, at other times."""
@@ -244,6 +297,31 @@ class Observer:
         elif pauses.detour is not None:
             pauses.end_detour()
 
+    def _note_possible_end(self) -> None:
+        """Note that a step by hand may have ended after the last backward, before this activity."""
+        if self._after_backward and len(self.timeline.activities) == 1:
+            self._after_backward = False
+            self._possible_ends.append((len(self.timeline.names), self.counts.progress()))
+
+    def _add_row(self, row: Row, unseen_model: bool) -> None:
+        """Record a step; withhold the step of an unknown model until its samples are known."""
+        if row[0]:
+            self._release(row[0])
+        elif (unseen_model or self._withheld) and len(self._withheld) < MAX_WITHHELD:
+            self._withheld.append(row)
+            return
+        else:
+            self._release(0)
+        if not self.watcher.explicit:
+            self.watcher.add_steps([row])
+
+    def _release(self, samples: int) -> None:
+        """Record the steps that were withheld, with so many samples each."""
+        rows, self._withheld = [(samples, *row[1:]) for row in self._withheld], []
+        self.timeline.add_samples(samples * len(rows))
+        if rows and not self.watcher.explicit:
+            self.watcher.add_steps(rows)
+
     def _confirm_eval_forward(self) -> tuple[int | None, Hashable]:
         """Treat the last forward in eval mode as training; return its samples and model."""
         if self._eval_forward is None or self._forwards:
@@ -258,7 +336,7 @@ class Observer:
     def _close_steps(self, ended: list[OptimizerStep]) -> None:
         """End a step of the loop at the end of each of these optimizer steps."""
         timeline, pauses = self.timeline, self.pauses
-        self.optimizers.pending = []
+        self.optimizers.end_steps(ended[-1])
         mark = segments = 0
         for step in ended:  # After each step, marks are renumbered: the step's end becomes mark 0.
             end, samples = step.mark - mark, self.counts.close(step.segments - segments)
@@ -277,5 +355,5 @@ class Observer:
             self._forwards = 0
             self.in_step = bool(timeline.names)
             self.steps += 1
-            if not self.watcher.explicit:
-                self.watcher.add_steps([(samples, names, marks, facts)])
+            self._add_row((samples, names, marks, facts), step.unseen_model)
+        self._possible_ends, self._after_backward = [], False

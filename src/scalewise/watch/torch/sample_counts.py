@@ -85,6 +85,22 @@ class SampleCounts:
         self._called_since_backward.clear()
         return len(self._segments)
 
+    def progress(self) -> tuple[int, int]:
+        """Return this segment's samples so far: from loaders, and from calls without a batch."""
+        return self._fetched, max(self._batchless.values(), default=0)
+
+    def split_segment(self, ends: list[tuple[int, int]]) -> int:
+        """End segments where ``progress`` was as given; return how many the current step has."""
+        fetched = batchless = 0
+        for end in ends:
+            self._segments.append((end[0] - fetched, max(end[1] - batchless, 0)))
+            fetched, batchless = end
+        self._fetched -= fetched
+        self._batchless = {
+            model: max(samples - batchless, 0) for model, samples in self._batchless.items()
+        }
+        return len(self._segments)
+
     def close(self, count: int) -> int:
         """End a step that consists of the first ``count`` segments; return its samples."""
         closed, self._segments = self._segments[:count], self._segments[count:]

@@ -158,6 +158,10 @@ class Timeline:
         self._samples += samples
         self._steps += steps
 
+    def add_samples(self, samples: int) -> None:
+        """Add samples of steps that were added before their samples were known."""
+        self._samples += samples
+
     def extend_training(self, end: float) -> None:
         """Move the end of the current span of training, if any, to a time within a step."""
         if self._train_span:

@@ -1,0 +1,415 @@
+"""Steps and samples of loops with unusual optimizers, and of programs that train several times.
+
+All programs run in one process after the other (``rank_programs/watch_many.py``), on one rank. Each
+has its true steps and samples beside it.
+"""
+
+import pytest
+
+from watch_many import watch_programs
+
+pytestmark = pytest.mark.timeout(300)
+
+PRELUDE = """
+import copy, threading
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def data(samples, size=8):
+    return TensorDataset(torch.randn(samples, size), torch.randn(samples, 1))
+
+def loader(samples, batch=32):
+    return DataLoader(data(samples), batch_size=batch)
+
+def model():
+    return nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
+
+def sgd(net):
+    return torch.optim.SGD(net.parameters(), lr=0.01)
+
+def error(net, x, y):
+    return ((net(x) - y) ** 2).mean()
+
+def train(net, optimizer, batches):
+    for x, y in batches:
+        optimizer.zero_grad()
+        error(net, x, y).backward()
+        optimizer.step()
+
+def train_by_hand(net, batches):
+    for x, y in batches:
+        net.zero_grad()
+        error(net, x, y).backward()
+        with torch.no_grad():
+            for weight in net.parameters():
+                weight -= 0.01 * weight.grad
+"""
+
+TRAININGS_IN_TURN = {
+    "optimizer_then_by_hand": (40, 1280, """
+net = model()
+train(net, sgd(net), loader(320))
+for epoch in range(3):
+    train_by_hand(net, loader(320))
+"""),
+    "optimizer_then_another_model_by_hand_without_loader": (40, 1280, """
+net = model()
+train(net, sgd(net), loader(320))
+other = nn.Linear(8, 1)
+train_by_hand(other, [(torch.randn(32, 8), torch.randn(32, 1)) for _ in range(30)])
+"""),
+    "by_hand_then_optimizer": (40, 1280, """
+net = model()
+train_by_hand(net, loader(640))
+train(net, sgd(net), loader(640))
+"""),
+    "two_by_hand": (40, 960, """
+train_by_hand(model(), [(torch.randn(32, 8), torch.randn(32, 1)) for _ in range(20)])
+train_by_hand(nn.Linear(8, 1), [(torch.randn(16, 8), torch.randn(16, 1)) for _ in range(20)])
+"""),
+    "two_by_hand_with_loaders": (40, 1280, """
+train_by_hand(model(), loader(640))
+train_by_hand(nn.Linear(8, 1), loader(640))
+"""),
+    "by_hand_then_accumulating_by_hand": (30, 1280, """
+train_by_hand(model(), loader(640))
+net = nn.Linear(8, 1)
+for number, (x, y) in enumerate(loader(640)):
+    error(net, x, y).backward()
+    if number % 2:
+        with torch.no_grad():
+            for weight in net.parameters():
+                weight -= 0.01 * weight.grad
+                weight.grad = None
+"""),
+    "folds_with_optimizers_made_before": (24, 384, """
+nets = [model() for _ in range(6)]
+optimizers = [sgd(net) for net in nets]
+for net, optimizer in zip(nets, optimizers):
+    train(net, optimizer, loader(64, 16))
+"""),
+    "folds_in_turn_for_each_epoch": (24, 384, """
+nets = [model() for _ in range(3)]
+optimizers = [sgd(net) for net in nets]
+loaders = [loader(64, 16) for _ in nets]
+for epoch in range(2):
+    for net, optimizer, batches in zip(nets, optimizers, loaders):
+        train(net, optimizer, batches)
+"""),
+    "folds_of_one_batch_in_turn": (24, 384, """
+nets = [model() for _ in range(3)]
+optimizers = [sgd(net) for net in nets]
+loaders = [loader(16, 16) for _ in nets]
+for epoch in range(8):
+    for net, optimizer, batches in zip(nets, optimizers, loaders):
+        train(net, optimizer, batches)
+"""),
+    "folds_with_validation": (24, 384, """
+nets = [model() for _ in range(3)]
+optimizers = [sgd(net) for net in nets]
+for net, optimizer in zip(nets, optimizers):
+    for epoch in range(2):
+        train(net, optimizer, loader(64, 16))
+        with torch.no_grad():
+            for x, y in loader(64, 16):
+                error(net, x, y)
+"""),
+    "two_models_in_turn": (60, 1920, """
+class First(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, x):
+        return self.layer(x)
+class Second(First):
+    def forward(self, x):
+        return self.layer(x).tanh()
+nets = First(), Second()
+optimizers = [sgd(net) for net in nets]
+for net, optimizer in zip(nets, optimizers):
+    train(net, optimizer, [(torch.randn(32, 8), torch.randn(32, 1)) for _ in range(30)])
+"""),
+    "short_trainings_of_new_models": (12, 192, """
+for fold in range(6):
+    net = model()
+    train(net, sgd(net), loader(32, 16))
+"""),
+    "optimizer_made_anew_each_epoch": (40, 1280, """
+net = model()
+for epoch in range(4):
+    train(net, sgd(net), loader(320))
+"""),
+    "warm_up_then_both_optimizers": (20, 640, """
+body, head = nn.Linear(8, 4), nn.Linear(4, 1)
+net = nn.Sequential(body, head)
+optimizers = sgd(head), sgd(body)
+train(net, optimizers[0], loader(320))
+for x, y in loader(320):
+    net.zero_grad()
+    error(net, x, y).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+"""),
+}  # fmt: skip
+
+LOOPS = {
+    "gan": (20, 640, """
+maker, judge = nn.Linear(4, 8), nn.Linear(8, 1)
+makes, judges = sgd(maker), sgd(judge)
+for x, _ in loader(640):
+    judges.zero_grad()
+    (judge(maker(torch.randn(len(x), 4)).detach()) - judge(x)).mean().backward()
+    judges.step()
+    makes.zero_grad()
+    judge(maker(torch.randn(len(x), 4))).mean().backward()
+    makes.step()
+"""),
+    "five_critic_steps_for_each_of_the_generator": (25, 800, """
+maker, judge = nn.Linear(4, 8), nn.Linear(8, 1)
+makes, judges = sgd(maker), sgd(judge)
+for number, (x, _) in enumerate(loader(800)):
+    judges.zero_grad()
+    (judge(maker(torch.randn(len(x), 4)).detach()) - judge(x)).mean().backward()
+    judges.step()
+    if number % 5 == 4:
+        makes.zero_grad()
+        judge(maker(torch.randn(len(x), 4))).mean().backward()
+        makes.step()
+"""),
+    "architecture_search": (10, 640, """
+net, choice = model(), nn.Parameter(torch.ones(1))
+weights, architecture = sgd(net), torch.optim.Adam([choice])
+for (x, y), (u, v) in zip(loader(320), loader(320)):
+    architecture.zero_grad()
+    (error(net, u, v) * choice).sum().backward()
+    architecture.step()
+    weights.zero_grad()
+    (error(net, x, y) * choice).sum().backward()
+    weights.step()
+"""),
+    "ensemble_on_the_same_batch": (20, 640, """
+nets = [model() for _ in range(3)]
+optimizers = [sgd(net) for net in nets]
+for x, y in loader(640):
+    for net, optimizer in zip(nets, optimizers):
+        optimizer.zero_grad()
+        error(net, x, y).backward()
+        optimizer.step()
+"""),
+    "optimizer_of_each_parameter_in_backward": (20, 640, """
+net = model()
+optimizers = {weight: torch.optim.SGD([weight], lr=0.01) for weight in net.parameters()}
+def step(weight):
+    optimizers[weight].step()
+    optimizers[weight].zero_grad()
+for weight in net.parameters():
+    weight.register_post_accumulate_grad_hook(step)
+for x, y in loader(640):
+    error(net, x, y).backward()
+"""),
+    "averaged_weights_and_ema": (20, 640, """
+from torch.optim.swa_utils import AveragedModel, SWALR
+net = model()
+average = AveragedModel(net)
+moving = copy.deepcopy(net)
+optimizer = sgd(net)
+for x, y in loader(640):
+    optimizer.zero_grad()
+    error(net, x, y).backward()
+    optimizer.step()
+    average.update_parameters(net)
+    with torch.no_grad():
+        for slow, fast in zip(moving.parameters(), net.parameters()):
+            slow.lerp_(fast, 0.1)
+"""),
+    "lbfgs": (20, 640, """
+net = model()
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=4)
+for x, y in loader(640):
+    def closure():
+        optimizer.zero_grad()
+        loss = error(net, x, y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""),
+    "lookahead": (20, 640, """
+class Lookahead(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner, self.steps = inner, 0
+        super().__init__(inner.param_groups, {})
+        self.slow = [w.detach().clone() for g in self.param_groups for w in g["params"]]
+    def step(self, closure=None):
+        self.inner.step()
+        self.steps += 1
+        if self.steps % 5 == 0:
+            with torch.no_grad():
+                weights = [w for g in self.param_groups for w in g["params"]]
+                for slow, fast in zip(self.slow, weights):
+                    fast.copy_(slow.lerp_(fast, 0.5))
+net = model()
+optimizer = Lookahead(sgd(net))
+train(net, optimizer, loader(640))
+"""),
+    "plain_wrapper_of_an_optimizer": (20, 640, """
+class Fused:
+    def __init__(self, inner):
+        self.inner = inner
+    def zero_grad(self):
+        self.inner.zero_grad()
+    def step(self):
+        self.inner.step()
+net = model()
+train(net, Fused(sgd(net)), loader(640))
+"""),
+    "schedule_free": (20, 640, """
+class ScheduleFree(torch.optim.SGD):
+    def eval(self):
+        with torch.no_grad():
+            for group in self.param_groups:
+                for weight in group["params"]:
+                    weight.mul_(0.99)
+    train = eval
+net = model()
+optimizer = ScheduleFree(net.parameters(), lr=0.01)
+for epoch in range(2):
+    optimizer.train()
+    train(net, optimizer, loader(320))
+    optimizer.eval()
+    with torch.no_grad():
+        for x, y in loader(64):
+            error(net, x, y)
+"""),
+    "meta_learning_by_hand": (20, 640, """
+net = model()
+outer = sgd(net)
+for x, y in loader(640):
+    weights = dict(net.named_parameters())
+    for _ in range(3):
+        loss = ((torch.func.functional_call(net, weights, x[:16]) - y[:16]) ** 2).mean()
+        grads = torch.autograd.grad(loss, weights.values(), create_graph=True)
+        weights = {name: w - 0.01 * g for (name, w), g in zip(weights.items(), grads)}
+    outer.zero_grad()
+    ((torch.func.functional_call(net, weights, x[16:]) - y[16:]) ** 2).mean().backward()
+    outer.step()
+"""),
+    "meta_learning_with_an_inner_optimizer": (10, 640, """
+net = model()
+outer = sgd(net)
+tasks = iter(loader(640))
+for _ in range(10):
+    outer.zero_grad()
+    for _ in range(2):
+        x, y = next(tasks)
+        learner = copy.deepcopy(net)
+        inner = sgd(learner)
+        for _ in range(3):
+            inner.zero_grad()
+            error(learner, x, y).backward()
+            inner.step()
+        error(learner, x, y).backward()
+        for weight, learned in zip(net.parameters(), learner.parameters()):
+            weight.grad = learned.grad.clone()
+    outer.step()
+"""),
+    "epochs_over_a_buffer": (40, 1280, """
+policy = model()
+optimizer = sgd(policy)
+for _ in range(5):
+    with torch.no_grad():
+        x = torch.stack([torch.randn(8) for _ in range(128)])
+        y = policy(x)
+    for epoch in range(2):
+        for part in torch.randperm(128).split(32):
+            optimizer.zero_grad()
+            error(policy, x[part], y[part]).backward()
+            optimizer.step()
+"""),
+    "step_without_gradients": (20, 640, """
+net, idle = model(), model()
+optimizer, unused = sgd(net), sgd(idle)
+for x, y in loader(640):
+    optimizer.zero_grad()
+    error(net, x, y).backward()
+    optimizer.step()
+    unused.step()
+"""),
+    "optimizer_in_a_thread": (20, 640, """
+net = model()
+optimizer = sgd(net)
+for x, y in loader(640):
+    optimizer.zero_grad()
+    error(net, x, y).backward()
+    thread = threading.Thread(target=optimizer.step)
+    thread.start()
+    thread.join()
+"""),
+    "training_in_a_thread": (20, 640, """
+net = model()
+thread = threading.Thread(target=train, args=(net, sgd(net), loader(640)))
+thread.start()
+thread.join()
+"""),
+    "model_wrapped_at_every_call": (20, 640, """
+class Wrapper(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+    def forward(self, x):
+        return self.net(x)
+net = model()
+optimizer = sgd(net)
+for _ in range(20):
+    x, y = torch.randn(32, 8), torch.randn(32, 1)
+    optimizer.zero_grad()
+    error(Wrapper(net), x, y).backward()
+    optimizer.step()
+"""),
+    "model_replicated_at_every_call": (20, 640, """
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+net = model()
+optimizer = sgd(net)
+for _ in range(20):
+    x, y = torch.randn(32, 8), torch.randn(32, 1)
+    optimizer.zero_grad()
+    error(nn.parallel.DistributedDataParallel(net), x, y).backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""),
+    "lazy_regularization": (20, 640, """
+maker, judge = nn.Linear(4, 8), nn.Linear(8, 1)
+makes, judges = sgd(maker), sgd(judge)
+for number, (x, _) in enumerate(loader(640)):
+    makes.zero_grad()
+    judge(maker(torch.randn(len(x), 4))).mean().backward()
+    makes.step()
+    if number % 4 == 0:
+        makes.zero_grad()
+        maker(torch.randn(len(x), 4)).pow(2).mean().backward()
+        makes.step()
+    judges.zero_grad()
+    (judge(maker(torch.randn(len(x), 4)).detach()) - judge(x)).mean().backward()
+    judges.step()
+    if number % 4 == 0:
+        judges.zero_grad()
+        judge(x).pow(2).mean().backward()
+        judges.step()
+"""),
+}  # fmt: skip
+PROGRAMS = {**TRAININGS_IN_TURN, **LOOPS}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    texts = {name: PRELUDE + text for name, (_, _, text) in PROGRAMS.items()}
+    return watch_programs(texts, tmp_path_factory.mktemp("programs"))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_steps_and_samples_are_those_of_the_program(name, watched):
+    steps, samples, _ = PROGRAMS[name]
+    seen = watched[name]
+    assert seen.find("unwatched") is None
+    assert (len(seen.column("samples")), sum(seen.column("samples"))) == (steps, samples)
