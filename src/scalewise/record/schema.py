@@ -314,6 +314,8 @@ class SketchSamples:
     count: int
     fingerprints: Sequence[str] = ()
     """A hash of each sample, sorted; equal samples have equal hashes on all ranks and runs."""
+    micro_steps: int | None = None
+    """Batches that were accumulated in the step."""
     replica: int | None = None
     """The data-parallel replica: ranks of one replica use the same samples. None if unknown."""
 

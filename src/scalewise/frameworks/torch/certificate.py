@@ -61,8 +61,12 @@ def record_sketches(session: TorchSession, spec: RunSpec, train_samples: int, pr
         if sketches.end_step():
             indices = _step_indices(shards, session, spec.accumulate)
             fingerprints = sorted(f"{index:016x}" for index in indices)
-            line = {"step": sketches.step, "count": len(indices), "fingerprints": fingerprints}
-            probe.note(sketch_samples={**line, "replica": session.replica})
+            probe.note(
+                sketch_samples={
+                    "step": sketches.step, "count": len(indices), "micro_steps": spec.accumulate,
+                    "fingerprints": fingerprints, "replica": session.replica,
+                }
+            )  # fmt: skip
 
     optimizer.register_step_pre_hook(before_step)
     optimizer.register_step_post_hook(after_step)

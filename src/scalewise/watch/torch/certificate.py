@@ -241,7 +241,8 @@ class Certificate:
 
     def _complete_facts(self) -> dict[str, Any]:
         self.facts["layers"] = len(self._names)
-        self.facts["world"] = self._watcher.rank_and_world()[1]
+        # At the end the program may have destroyed its process group: the first value stays.
+        self.facts.setdefault("world", self._watcher.rank_and_world()[1])
         self.facts["epoch_steps"] = self._samples.epoch_steps
         if not self._optimizers:
             self.facts.setdefault("unsupported", NO_STEP)
@@ -278,6 +279,7 @@ class StepSamples:
         """By loader's id: the batches of an epoch."""
         self.epoch_steps: int | None = None
         self.count = 0
+        self._micro_steps = 0
         self._fingerprints: list[str] = []
         self._has_loader = False
         self._inputs: Any = None
@@ -300,6 +302,7 @@ class StepSamples:
         self.newest_batch = self._inputs = None
 
     def _add(self, batch: Any, drawn: int | None) -> None:
+        self._micro_steps += 1
         samples, first = samples_and_tensor(batch, drawn)
         self.count += samples or 0
         if samples and first is not None and first.ndim and len(first) == samples:
@@ -311,10 +314,13 @@ class StepSamples:
         # If the samples of a batch cannot be told apart, none of the step are known.
         known = len(self._fingerprints) == self.count
         fingerprints = sorted(self._fingerprints) if known else []
-        return {"step": step, "count": self.count, "fingerprints": fingerprints, "replica": None}
+        return {
+            "step": step, "count": self.count, "micro_steps": self._micro_steps,
+            "fingerprints": fingerprints, "replica": None,
+        }  # fmt: skip
 
     def clear(self) -> None:
-        self.count, self._fingerprints = 0, []
+        self.count, self._micro_steps, self._fingerprints = 0, 0, []
         self.newest_batch = self._inputs = None
 
 
