@@ -3,7 +3,10 @@
 from importlib import import_module
 from typing import Any
 
-_API = ("run", "curve", "measure", "explain", "summary", "compare", "trend", "predict", "advise")
+_API = (
+    "run", "certify", "curve", "measure", "explain", "summary", "compare", "trend", "predict",
+    "advise",
+)  # fmt: skip
 """Functions of ``scalewise.api``, imported on first use: ``import scalewise`` stays light."""
 
 

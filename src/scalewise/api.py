@@ -8,6 +8,7 @@ from typing import Any
 from scalewise import results, study
 from scalewise.analysis.advise import Advice, Conditions, Purpose
 from scalewise.analysis.advise import advise as choose_devices
+from scalewise.analysis.certify import Certificate
 from scalewise.analysis.compare import (
     DEFAULT_DIFFERENCE,
     Comparison,
@@ -23,6 +24,7 @@ from scalewise.analysis.full_run import full_run_curve, per_unit_of_work
 from scalewise.analysis.measure import Estimate, ScalingCurve, curve_from_numbers
 from scalewise.analysis.predict import Prediction, predict_and_check
 from scalewise.analysis.summary import Summary, summarize
+from scalewise.certificates import certificates
 from scalewise.errors import SpecError
 from scalewise.load_run import cache_runs
 from scalewise.record.read import RunRecord
@@ -62,7 +64,35 @@ def run(
     study_folder = Path(folder) if folder else Path("runs") / spec.name
     study.run(spec, study_folder, _SilentWatcher(), again=again)
     cache_runs(study_folder)
+    if spec.certify:
+        _run_certificate(spec, study_folder, again=again)
     return study_folder
+
+
+def certify(
+    question: str | Path | StudySpec,
+    folder: str | Path | None = None,
+    *,
+    variant: str | None = None,
+    steps: int = study.CERTIFICATE_STEPS,
+    again: bool = False,
+) -> list[Certificate]:
+    """Return whether each run of ``question`` learns what one device learns. ``question`` is a
+    study file or ``StudySpec``, whose missing short runs are started in ``folder``, by default
+    ``runs/NAME``; or a study's folder, whose recorded runs are compared.
+    """
+    if not isinstance(question, StudySpec) and Path(question).is_dir():
+        return certificates([Path(question)])
+    spec = question if isinstance(question, StudySpec) else study.load(Path(question), variant)
+    study_folder = Path(folder) if folder else Path("runs") / spec.name
+    return certificates([_run_certificate(spec, study_folder, steps=steps, again=again)])
+
+
+def _run_certificate(
+    spec: StudySpec, folder: Path, *, steps: int = study.CERTIFICATE_STEPS, again: bool
+) -> Path:
+    plan = study.plan_certificate(spec, steps=steps)
+    return study.run_certificate(plan, folder, _SilentWatcher(), again=again)
 
 
 def measure(

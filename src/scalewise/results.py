@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from scalewise.analysis.certify import Certificate
 from scalewise.analysis.compare import Side, side_of_study
 from scalewise.analysis.cost.rates import Rate, price_of
 from scalewise.analysis.doubts import with_doubts
@@ -27,6 +28,7 @@ from scalewise.analysis.measure.table_layout import is_table
 from scalewise.analysis.measure.table_lines import decode_table
 from scalewise.analysis.simulate import Sweep, parse_sweep
 from scalewise.analysis.simulate.sweep import SWEEP_HINT
+from scalewise.certificates import study_certificates
 from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError, parameter
 from scalewise.load_run import load_run
 from scalewise.record import batch_sharing
@@ -214,6 +216,8 @@ def _load_study(
     if problems and not records:
         raise next(iter(problems.values()))
     warnings = _study_doubts(study, folder, records, problems)
+    certified, damage = _read_certificates(folder)
+    warnings += damage
     node_samples = node_samples_by_folder(records)
     loaded: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
     for curve in scaling_curves(study, records, node_samples):
@@ -222,7 +226,9 @@ def _load_study(
             record for record in records if repr(study.where(record.spec)) == repr(curve.where)
         ]
         watched = (*_watch_doubts(curve_records), *_sample_count_doubts(curve_records))
-        curve = replace(curve, warnings=(*warnings, *watched, *curve.warnings))
+        of_curve = tuple(item for item in certified if repr(item.where) == repr(curve.where))
+        found = (*watched, *_certificate_doubts(of_curve))
+        curve = replace(curve, certificates=of_curve, warnings=(*warnings, *found, *curve.warnings))
         curve = for_full_run(with_doubts(curve, curve_records), study, full_run)
         loaded.append((curve, curve_records, node_samples))
     return loaded
@@ -457,6 +463,27 @@ def _study_doubts(
         Doubt("failed run", {"topology": str(run.topology), "cause": cause})
         for run, cause in failures
         if cause
+    ]
+
+
+def _read_certificates(folder: Path) -> tuple[list[Certificate], list[Doubt]]:
+    """Return the certificates of a study, and a doubt if they cannot be read."""
+    try:
+        return study_certificates(folder), []
+    except NewerSchema:
+        raise
+    except RecordError as problem:
+        figures = {"problem": str(problem), "hint": problem.hint}
+        return [], [Doubt("left out", figures, error=UNKNOWN_ERROR)]
+
+
+def _certificate_doubts(certificates: Sequence[Certificate]) -> list[Doubt]:
+    """Return a doubt for each run that does not learn what one device learns, or may not."""
+    kinds: dict[str, DoubtKind] = {"differs": "training differs", "cannot tell": "not certified"}
+    return [
+        Doubt(kinds[item.verdict], {"certificate": item}, item.devices)
+        for item in certificates
+        if item.verdict in kinds
     ]
 
 

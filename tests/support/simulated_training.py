@@ -94,6 +94,7 @@ class _Simulation:
         random, width = np.random.default_rng(seed), self.training.width
         shapes = [(20, width), (width,), (width, width), (width,), (width, 3), (3,)]
         weights = [random.normal(size=shape) / math.sqrt(shape[0]) for shape in shapes]
+        weights[3] *= 0  # A bias that begins with zeros.
         return {name: weight.astype(np.float32) for name, weight in zip(LAYERS, weights)}
 
     def run(self) -> SketchedRun:

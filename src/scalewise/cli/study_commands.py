@@ -32,7 +32,7 @@ from scalewise.cli.options import (
     flag,
     option,
 )
-from scalewise.cli.output import print_sections, say
+from scalewise.cli.output import print_sections, say, say_problem
 from scalewise.errors import RunFailed, ScalewiseError, SpecError
 
 if TYPE_CHECKING:
@@ -235,6 +235,8 @@ def run(  # noqa: PLR0913 - one parameter per option
     rules = stopping_rules(spec, folder, purposes, max_cost, max_device_hours, rate, again=again)
     _run_study(spec, folder, rate, again=again, detach=detach, **rules)
     if not detach:
+        if spec.certify:
+            _run_certificate(spec, folder, again=again)
         _print_summary(folder)
     typer.echo(folder)
 
@@ -302,6 +304,20 @@ def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any
     with receipt_at_end(folder, rate), _cached_at_end(folder):
         run_with_progress(lambda watcher: study.run(spec, folder, watcher, **options))
     return folder
+
+
+def _run_certificate(spec: "StudySpec", folder: Path, *, again: bool) -> None:
+    """Start the short runs of a certificate; if one fails, say so: the study itself is finished."""
+    from scalewise import study
+
+    certificate = study.plan_certificate(spec)
+    say("certificate: short runs show whether all numbers of devices learn the same", err=True)
+    try:
+        run_with_progress(
+            lambda watcher: study.run_certificate(certificate, folder, watcher, again=again)
+        )
+    except RunFailed as problem:
+        say_problem(problem)
 
 
 def run_with_progress(start: Callable[["Watcher"], object]) -> None:

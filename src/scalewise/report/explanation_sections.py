@@ -30,6 +30,7 @@ from scalewise.report.tables import (
     table_by_devices,
     warnings_of,
 )
+from scalewise.report.text.certificate import certified_sentence
 from scalewise.report.text.doubts import alert_lines, doubt_values, note_texts
 from scalewise.report.text.explanation import (
     boundary_sentence,
@@ -226,6 +227,9 @@ def explanation_lines(explanation: Explanation) -> list[str]:
 
 
 def _correctness_lines(explanation: Explanation) -> list[str]:
+    if certified := certified_sentence(explanation.curve.certificates):
+        questions = [found for found in explanation.correct or () if found.question]
+        return [f"correct: {certified}", *_finding_lines("", questions)]
     if explanation.correct is None:
         return ["correct: not checked"]
     if explanation.correct:

@@ -9,6 +9,7 @@ from scalewise.analysis.number_format import format_count, format_duration
 from scalewise.analysis.summary import DEFAULT_PURPOSE, Summary
 from scalewise.report.formats import dump_json, full_run_values, pick
 from scalewise.report.tables import NONE, Section, Table, make_table, number, percent, value
+from scalewise.report.text.certificate import certificate_values
 from scalewise.report.text.doubts import alert_lines, doubt_values
 from scalewise.report.text.measurement import has_throughput
 from scalewise.report.text.spending import cost_heading
@@ -121,6 +122,7 @@ def values(summary: Summary) -> dict[str, Any]:
         },
         "why_not_more": limit_sentence(summary) or None,
         "try": try_sentence(summary) or None,
+        "certificates": [certificate_values(item) for item in curve.certificates],
         "doubts": doubt_values(summary.doubts),
         "next": next_command(summary),
     }

@@ -41,7 +41,7 @@ class LayerDifference:
         """The difference relative to what rounding explains; above 1, it is not rounding."""
         if math.isnan(self.relative):
             return math.inf
-        return self.relative / self.allowed if self.allowed else math.inf * bool(self.relative)
+        return _ratio(self.relative, self.allowed)
 
     @property
     def differs(self) -> bool:
@@ -54,6 +54,17 @@ class LayerDifference:
             and abs(self.factor / factor - 1) < PURE_FACTOR
             and self.residual < PURE_FACTOR * abs(factor)
         )
+
+
+def _ratio(value: float, unit: float) -> float:
+    """Return how many times the unit a value is; of a unit of 0, nothing or infinitely many.
+
+    >>> _ratio(1.0, 2.0), _ratio(1.0, 0.0), _ratio(0.0, 0.0)
+    (0.5, inf, 0.0)
+    """
+    if unit:
+        return value / unit
+    return math.inf if value else 0.0
 
 
 def total_norm(layers: Mapping[str, LayerSketch]) -> float:
@@ -88,7 +99,7 @@ def _compare(
     if not is_finite(sketch) or not is_finite(reference):
         return LayerDifference(name, math.nan, allowed, None, math.nan)
     if size == 0:  # In units of what rounding explains.
-        relative = norm(sketch) / unit if unit else math.inf * bool(norm(sketch))
+        relative = _ratio(norm(sketch), unit)
         return LayerDifference(name, relative, 1.0, None, relative)
     factor = fitted_factor(sketch, reference)
     residual = difference_norm(sketch, reference, factor) / size if factor is not None else math.inf

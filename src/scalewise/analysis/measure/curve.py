@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from scalewise.analysis.certify.certificate import Certificate
 from scalewise.analysis.measure.doubt import UNKNOWN_ERROR, Doubt, DoubtKind
 from scalewise.analysis.measure.estimate import Estimate, student_t_quantile
 from scalewise.analysis.measure.point import Point
@@ -66,6 +67,8 @@ class ScalingCurve:
     warnings: tuple[str | Doubt, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     """All doubts about the curve and its points, the most severe first (``analysis.doubts``)."""
+    certificates: tuple[Certificate, ...] = ()
+    """Whether runs of this curve learn what one device learns; empty if that was not tested."""
     read_as: TableReading | None = None
     """How a table was read; None for a study, and for a table that needed no interpretation."""
 

@@ -18,6 +18,7 @@ Blocking = Literal[
     "drift",
     "step counts",
     "set_epoch",
+    "training differs",  # From that on one device, as a certificate shows.
     "lost samples",  # An epoch covers only a part of the data.
     # Two counts of a user's program that must agree (``analysis.conservation``).
     "steps unaccounted",
@@ -77,6 +78,7 @@ Noting = Literal[
     "sequence first",
     "calls added",
     "manual updates",
+    "not certified",  # A certificate could not tell whether the training is that of one device.
     # Why MFU is unknown.
     "operations not counted",
     "no peak of a CPU",

@@ -1,13 +1,13 @@
 """Certificates as sentences: what was compared, what differs and why, what to do."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scalewise.analysis.certify.certificate import Cause, Certificate
-from scalewise.analysis.number_format import format_count
+from scalewise.analysis.number_format import format_count, list_counts
 
-VERDICT_TEXT = {"equal": "equal", "differs": "differs", "cannot tell": "cannot tell"}
 MAX_NAMED_STEPS = 8
+"""Of more steps only the first ones and the last one are named."""
 
 
 def certificate_sentence(certificate: Certificate) -> str:
@@ -304,6 +304,30 @@ FIXES: Mapping[Cause, str] = {
     "rounding": "Compare in fp32, or with a larger batch.",
 }
 """By cause: what to do."""
+
+
+def certified_sentence(certificates: Sequence[Certificate]) -> str:
+    """Return on which devices the training is that of one device, and where that is not known;
+    empty without certificates. What differs is a doubt, which is shown first.
+    """
+    equal = [item for item in certificates if item.verdict == "equal"]
+    unknown = [item for item in certificates if item.verdict == "cannot tell"]
+    parts = []
+    if equal:
+        nearest = max(equal, key=lambda item: item.checked.largest / item.checked.tolerance)
+        counts = list_counts(sorted({item.devices for item in equal}))
+        is_one = max(item.devices for item in equal) == 1
+        checked = nearest.checked
+        parts.append(
+            f"{counts} {'device learns' if is_one else 'devices learn'} what 1 device learns: "
+            f"gradients and updates of {format_count(checked.layers, 'layer')} in "
+            f"{format_count(len(checked.steps), 'step')} are equal (largest relative difference "
+            f"{_small(checked.largest)}; rounding explains {_small(checked.tolerance)})."
+        )
+    if unknown:
+        first = unknown[0]
+        parts.append(f"On {format_count(first.devices)}: {verdict_text(first)}.")
+    return " ".join(parts)
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:

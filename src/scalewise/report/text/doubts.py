@@ -15,6 +15,7 @@ from scalewise.analysis.number_format import (
 from scalewise.errors import DoubtfulData, SpecError, parameter
 from scalewise.record import batch_sharing
 from scalewise.record.schema import skipped_sentence
+from scalewise.report.text.certificate import fix_text, verdict_text
 from scalewise.validate import suggest_name
 
 NO_PHASES = "the steps of this point, or of the baseline, were recorded without phases"
@@ -221,6 +222,12 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
         GUARDED_KINDS,
         lambda says, hint: says,
     ),
+    "training differs": lambda certificate: (
+        f"the training is not that of 1 device: it {verdict_text(certificate)}"
+    ),
+    "not certified": lambda certificate: (
+        f"whether the training is that of 1 device: {verdict_text(certificate)}"
+    ),
     "implausible efficiency": _high_efficiency,
     "superlinear": _high_efficiency,
     "impossible time": lambda time, needed: (
@@ -334,6 +341,7 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
         GUARDED_KINDS,
         lambda says, hint: hint,
     ),
+    "training differs": fix_text,
     "implausible efficiency": _check_row,
     "superlinear": _check_row,
     "columns disagree": "check this row; without that column, nothing is compared",

@@ -13,6 +13,7 @@ from scalewise.analysis.number_format import (
 )
 from scalewise.analysis.summary import Summary
 from scalewise.errors import parameter
+from scalewise.report.text.certificate import certified_sentence
 from scalewise.report.text.doubts import doubt_sentence, mend_text
 from scalewise.report.text.method import as_sentence
 from scalewise.report.text.prediction import UNKNOWNS
@@ -90,6 +91,7 @@ def request_answers(scale: RequestedScale, summary: Summary) -> list[Answer]:
         ("What is requested?", request_sentence(scale, summary.curve)),
         ("Why this many?", " ".join(filter(None, reasons))),
         *(limit_answers(summary) if summary.advice else []),
+        ("Is it correct?", certified_sentence(summary.curve.certificates)),
         ("How sure?", " ".join(support_sentences(scale, summary))),
         ("What is doubtful?", " ".join(texts)),
     ]

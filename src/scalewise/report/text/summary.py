@@ -14,6 +14,7 @@ from scalewise.analysis.number_format import (
 from scalewise.analysis.summary import MIN_COST_SHARE, START_UP, Summary
 from scalewise.report.escape import shell_word
 from scalewise.report.text.advice import cause_sentence
+from scalewise.report.text.certificate import certified_sentence
 from scalewise.report.text.explanation import CAUSE_TEXT, point_action
 from scalewise.report.text.measurement import full_run_line, two_efficiencies
 
@@ -68,6 +69,7 @@ def summary_answers(summary: Summary) -> list[tuple[str, str]]:
         ("Why not more?", limit_sentence(summary)),
         ("What to try?", try_sentence(summary)),
         ("How efficient?", two_efficiencies_sentence(summary)),
+        ("Is it correct?", certified_sentence(summary.curve.certificates)),
         ("How sure?", _trust_sentence(summary)),
         ("For what?", f"{about[0].upper()}{about[1:]}." if about else ""),
         ("Next:", next_command(summary)),

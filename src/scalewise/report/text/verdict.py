@@ -10,6 +10,7 @@ from scalewise.analysis.number_format import (
     format_rounded,
 )
 from scalewise.analysis.summary import MIN_COST_SHARE, Summary
+from scalewise.report.text.certificate import certified_sentence
 from scalewise.report.text.doubts import doubt_sentence, mend_text
 from scalewise.report.text.measurement import has_throughput
 from scalewise.report.text.method import as_sentence
@@ -84,6 +85,7 @@ def verdict_answers(summary: Summary) -> list[Answer]:
         ("What is gained?", gain_sentence(summary)),
         ("How efficient?", efficiency),
         *limit_answers(summary),
+        ("Is it correct?", certified_sentence(summary.curve.certificates)),
         ("How sure?", trust_answer(summary)),
     ]
     return [(question, answer) for question, answer in answers if answer]
