@@ -57,7 +57,7 @@ FAULTS = [
     ),
     ({"fault": "clipped early", "clip": 0.1}, "clipped early", 0, None, "before they are averaged"),
     ({"batch_norm": True}, "batch norm", 0, None, "batch normalization (fc1.norm) uses"),
-    ({"batch_norm": True, "fault": "summed"}, "summed", 0, None, "on 2 devices: gradients are summed"),
+    ({"batch_norm": True, "fault": "summed"}, "summed", 0, None, "gradients are summed"),
     ({"fault": "zero layer"}, "no gradient", 0, "fc2.weight", "no gradient"),
     ({"fault": "learning rate"}, "learning rate", 0, None, "factor 2.00 on 2 devices"),
     ({"fault": "learning rate", "optimizer": "adam"}, "learning rate", 0, None, "scaled"),
