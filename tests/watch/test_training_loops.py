@@ -140,6 +140,67 @@ net = model()
 for epoch in range(4):
     train(net, sgd(net), loader(320))
 """),
+    "few_updates_by_hand_after_an_optimizer": (13, 416, """
+net = model()
+train(net, sgd(net), loader(320))
+train_by_hand(net, loader(96))
+"""),
+    "optimizer_by_hand_optimizer_without_loader": (24, 768, """
+def batches(count):
+    return [(torch.randn(32, 8), torch.randn(32, 1)) for _ in range(count)]
+net = model()
+optimizer = sgd(net)
+train(net, optimizer, batches(12))
+train_by_hand(net, batches(6))
+train(net, optimizer, batches(6))
+"""),
+    "folds_without_loader": (24, 384, """
+nets = [model() for _ in range(6)]
+optimizers = [sgd(net) for net in nets]
+for net, optimizer in zip(nets, optimizers):
+    train(net, optimizer, [(torch.randn(16, 8), torch.randn(16, 1)) for _ in range(4)])
+"""),
+    "folds_of_one_step": (6, 96, """
+nets = []
+for fold in range(6):
+    nets.append(model())
+    train(nets[-1], sgd(nets[-1]), loader(16, 16))
+"""),
+    "folds_of_one_step_with_optimizers_kept": (6, 96, """
+kept = []
+for fold in range(6):
+    net = model()
+    kept.append((net, sgd(net)))
+    train(*kept[-1], loader(16, 16))
+"""),
+    "two_gans": (40, 1280, """
+for _ in range(2):
+    maker, judge = nn.Linear(4, 8), nn.Linear(8, 1)
+    makes, judges = sgd(maker), sgd(judge)
+    for x, _ in loader(640):
+        judges.zero_grad()
+        (judge(maker(torch.randn(len(x), 4)).detach()) - judge(x)).mean().backward()
+        judges.step()
+        makes.zero_grad()
+        judge(maker(torch.randn(len(x), 4))).mean().backward()
+        makes.step()
+"""),
+    "optimizer_then_one_that_is_no_torch_optimizer": (60, 1880, """
+class Updates:
+    '''An optimizer such as Keras's with torch, which PyTorch does not know.'''
+    def __init__(self, net):
+        self.weights = list(net.parameters())
+    def zero_grad(self):
+        for weight in self.weights:
+            weight.grad = None
+    def step(self):
+        for weight in self.weights:
+            weight.data.add_(weight.grad, alpha=-0.01)
+net = model()
+train(net, sgd(net), loader(640))
+for net in (nn.Linear(8, 1), model()):
+    train(net, Updates(net), loader(620))
+"""),
     "warm_up_then_both_optimizers": (20, 640, """
 body, head = nn.Linear(8, 4), nn.Linear(4, 1)
 net = nn.Sequential(body, head)
@@ -377,6 +438,54 @@ for _ in range(20):
     error(nn.parallel.DistributedDataParallel(net), x, y).backward()
     optimizer.step()
 dist.destroy_process_group()
+"""),
+    "sharpness_aware_by_hand": (30, 960, """
+net = model()
+optimizer = sgd(net)
+train(net, optimizer, loader(480))
+optimizer.zero_grad()
+for x, y in loader(480):
+    error(net, x, y).backward()
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(0.01 * weight.grad)
+    optimizer.zero_grad()
+    error(net, x, y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""),
+    "accumulation_that_grows": (12, 1280, """
+net = model()
+optimizer = sgd(net)
+count, size = 0, 1
+for x, y in loader(1280):
+    error(net, x, y).backward()
+    count += 1
+    if count == size:
+        optimizer.step()
+        optimizer.zero_grad()
+        count, size = 0, min(size + 1, 4)
+if count:
+    optimizer.step()
+"""),
+    "an_optimizer_for_matrices_and_one_for_vectors": (20, 640, """
+net = model()
+matrices, vectors = ([w for w in net.parameters() if w.ndim == n] for n in (2, 1))
+optimizers = torch.optim.SGD(matrices, lr=0.01), torch.optim.Adam(vectors)
+for x, y in loader(640):
+    error(net, x, y).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+"""),
+    "model_compiled_at_every_call": (20, 640, """
+net = model()
+optimizer = sgd(net)
+for _ in range(20):
+    optimizer.zero_grad()
+    compiled = torch.compile(net, backend="eager")
+    error(compiled, torch.randn(32, 8), torch.randn(32, 1)).backward()
+    optimizer.step()
 """),
     "lazy_regularization": (20, 640, """
 maker, judge = nn.Linear(4, 8), nn.Linear(8, 1)

@@ -144,7 +144,8 @@ class StepOptimizers:
         """Return the pending steps that end a step of the loop because the program ends."""
         if self.closer is None:
             is_one = len({step.optimizer for step in self.pending}) == 1
-            return (self.pending if is_one else self.pending[-1:]) if self._trained else []
+            each = is_one or all(step.fetched for step in self.pending)
+            return (self.pending if each else self.pending[-1:]) if self._trained else []
         apart = {step.optimizer for step in self.pending if step.fetched} - self._parts
         return self._steps_of(self._new_optimizers | apart)
 
@@ -168,11 +169,12 @@ class StepOptimizers:
         last = earlier[-1]
         if len(own) == len(earlier):
             return self.pending
-        if last.optimizer not in self._new_optimizers:
-            return [last, step] if optimizer == last.optimizer else [last]
-        if optimizer not in self._new_optimizers:
+        is_new, old = last.optimizer in self._new_optimizers, self._old_steps()
+        if is_new and optimizer not in self._new_optimizers:
             return [*own, step]
-        return self._old_steps() or [last, step]
+        if is_new and old:
+            return old
+        return [last, step] if optimizer == last.optimizer else [last]
 
     def _close(self, ended: list[OptimizerStep]) -> list[OptimizerStep]:
         """Note that these steps end steps of the loop, and that the other pending ones do not."""
