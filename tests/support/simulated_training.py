@@ -85,6 +85,7 @@ class _Simulation:
         self.weights = [self._start(rank) for rank in range(training.devices)]
         self.state: list[dict[str, Any]] = [{} for _ in range(training.devices)]
         self.buffers = [np.zeros(training.width) for _ in range(training.devices)]
+        self.kept: list[dict[str, Any]] = [{} for _ in range(training.devices)]
         self.layers: dict[Any, dict[str, tuple[LayerCopy, ...]]] = {}
         self.taken: list[dict[int, SketchSamples]] = [{} for _ in range(training.devices)]
         self.counts: list[dict[int, int]] = [{} for _ in range(training.devices)]
@@ -125,6 +126,8 @@ class _Simulation:
             epoch = 0
         order = np.random.default_rng(epoch).permutation(training.samples)
         chosen = order[position * batch : (position + 1) * batch]
+        if self.fault == "short first step" and step == 0:
+            chosen = chosen[: batch // 2]
         if self.fault == "same samples":
             return [chosen[: batch // devices]] * devices
         if training.reverse:
@@ -136,6 +139,11 @@ class _Simulation:
         batches = self._batch(step, devices)
         local = [self._local(rank, batches[rank]) for rank in range(devices)]
         gradients = self._exchange(local, batches)
+        if self.fault == "kept gradients":
+            self.kept = gradients = [
+                {name: value + kept.get(name, 0) for name, value in each.items()}
+                for each, kept in zip(gradients, self.kept)
+            ]
         if training.clip and self.fault != "clipped early":
             gradients = [self._clipped(each) for each in gradients]
         updates = [self._update(rank, gradients[rank], step) for rank in range(devices)]
@@ -264,6 +272,8 @@ class _Simulation:
                 gradient = np.float32(0.02) * center / spread
             changed = weight - rate * (gradient + decay * weight)
             updates[name] = changed - weight
+        if self.fault == "updates differ" and rank == 1:
+            updates["fc2.weight"] = updates["fc2.weight"] * np.float32(2)
         if self.fault == "not updated":
             updates["fc2.weight"] = updates["fc2.weight"] * 0
         return updates

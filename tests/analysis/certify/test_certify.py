@@ -63,6 +63,12 @@ FAULTS = [
     ({"fault": "learning rate", "optimizer": "adam"}, "learning rate", 0, None, "scaled"),
     ({"fault": "weight decay"}, "weight decay", 0, None, "multiple of the weights"),
     ({"fault": "not updated"}, "not updated", 0, "fc2.weight", "its weights stay"),
+    ({"fault": "kept gradients"}, "kept gradients", 1, None, "they were not cleared"),
+    ({"fault": "updates differ"}, "updates differ", 0, "fc2.weight", "rank 0 and rank 1 update"),
+    (
+        {"fault": "short first step"},
+        "lost samples", 0, None, "32 samples are trained on 1 device and 16 on 2",
+    ),
     ({"fault": "buffers"}, "buffers", 20, "mean", "different buffers"),
     (
         {"fault": "dropped last batch", "samples": 260},

@@ -20,6 +20,7 @@ Fault = Literal[
     "scaled",  # Gradients are larger or smaller by a factor of unknown origin.
     "batch norm",  # Statistics of one device's samples.
     "clipped early",  # Gradients are clipped before they are averaged.
+    "kept gradients",  # Gradients of the step before were not cleared.
     "no gradient",  # A layer gets no gradient.
     "other gradient",  # Another gradient, from an unknown cause.
     "learning rate",  # Updates are larger or smaller by a factor.

@@ -97,7 +97,7 @@ class _Comparison:
             return
         if step == self.candidate.steps[0]:
             yield from filter(None, [self._start_against_reference()])
-        for compare in (self._gradients, self._updates):
+        for compare in (self._gradients, self._updates_over_ranks, self._updates):
             yield from filter(None, [compare(step)])
 
     def _missing_sketches(self) -> Finding | None:

@@ -12,7 +12,7 @@ from scalewise.analysis.certify.layer_difference import (
     layers_finding,
     total_norm,
 )
-from scalewise.analysis.certify.sketched_run import SketchedRun, is_finite, mean_sketch
+from scalewise.analysis.certify.sketched_run import SketchedRun, is_finite, mean_sketch, sum_sketch
 from scalewise.record.sketches import LayerCopy
 
 SAME_FACTOR = 0.02
@@ -73,6 +73,8 @@ def gradient_finding(
     if any(row.relative != row.relative for row in differing):
         not_finite = [row.layer for row in differing if row.relative != row.relative]
         return replace(finding, cause="not finite", layer=not_finite[0])
+    if _keeps_gradients(run, reference, step):
+        return replace(finding, cause="kept gradients")
     if factor := common_factor(differing):
         cause = factor_cause(factor, run.replicas, run.accumulate, SAME_FACTOR) or "scaled"
         if cause == "scaled" and _clipped_early(run, reference):
@@ -139,6 +141,22 @@ def _clipped_early(run: SketchedRun, reference: SketchedRun) -> bool:
         return False
     own = [total_norm(run.first_copies(step, "gradient")) for step in common]
     return all(length < norm * (1 - CONSTANT_NORM) for length, norm in zip(own, norms))
+
+
+def _keeps_gradients(run: SketchedRun, reference: SketchedRun, step: int) -> bool:
+    """Return whether the run's gradients are the sum of the reference's at this step and at the
+    one before, which has sketches too.
+    """
+    before = reference.first_copies(step - 1, "gradient")
+    expected = {
+        name: sum_sketch([sketch, before[name]])
+        for name, sketch in reference.first_copies(step, "gradient").items()
+        if name in before
+    }
+    rows = compare_layers(
+        run.first_copies(step, "gradient"), expected, lambda _: MEAN_TOLERANCE, MEAN_TOLERANCE
+    )
+    return bool(rows) and not any(row.differs for row in rows)
 
 
 def _rank_counts(run: SketchedRun, step: int) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def _count_finding(
     assert count is not None
     assert expected is not None  # They were compared.
     figures = {"count": count, "expected": expected, "devices": run.devices}
-    if first:
+    if first and not _is_equal_later(run, reference, step):
         return Finding(cause="global batch", verdict="cannot tell", step=step, figures=figures)
     # DistributedSampler repeats a few samples so that all ranks have equally many.
     if 0 < count - expected < run.replicas:
@@ -66,6 +66,13 @@ def _count_finding(
     usual = reference.sample_count(0)
     kind = "short batch dropped" if usual and expected < usual <= count else "count"
     return Finding(cause="lost samples", step=step, figures={"kind": kind, **figures})
+
+
+def _is_equal_later(run: SketchedRun, reference: SketchedRun, first: int) -> bool:
+    """Return whether all later sketched steps have as many samples as the reference's."""
+    later = [step for step in run.steps if step > first and step in reference.steps]
+    counts = [(run.sample_count(step), reference.sample_count(step)) for step in later]
+    return bool(counts) and all(count and count == expected for count, expected in counts)
 
 
 def _repeated_step(run: SketchedRun, reference: SketchedRun, step: int) -> int | None:

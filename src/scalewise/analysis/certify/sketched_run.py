@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import CertificateFacts, LayerSketch, SketchKind, SketchSamples
@@ -121,7 +122,7 @@ def sketched_run(record: RunRecord, where: Mapping[str, object] | None = None) -
             dict(zip(map(int, rank.steps.index), map(int, rank.steps.samples))) for rank in ranks
         ],
         replicas=replicas,
-        accumulate=spec.accumulate,
+        accumulate=_accumulate(record),
         precision=_precision(spec.precision, facts),
         is_split=is_split,
         batch_norm=tuple(dict.fromkeys(name for fact in facts for name in fact.batch_norm)),
@@ -130,6 +131,14 @@ def sketched_run(record: RunRecord, where: Mapping[str, object] | None = None) -
         is_reversed=facts[0].order == "reversed",
         where=dict(where or {}),
     )
+
+
+def _accumulate(record: RunRecord) -> int:
+    """Return the micro-steps of a step: of a program as recorded, 1 if that is unknown."""
+    if not record.spec.program:
+        return record.spec.accumulate
+    samples = [taken for rank in record.ranks for taken in rank.sketch_samples]
+    return max((taken.micro_steps or 1 for taken in samples), default=1)
 
 
 def _precision(requested: str, facts: Sequence[CertificateFacts]) -> str:
@@ -170,5 +179,13 @@ def fitted_factor(first: LayerSketch, second: LayerSketch) -> float | None:
 
 def mean_sketch(sketches: Sequence[LayerSketch]) -> LayerSketch:
     """Return the sketch of the mean of vectors; its squares are estimated from its projections."""
-    sums = np.mean([sketch.sums for sketch in sketches], axis=0)
+    return _from_projections(np.mean([sketch.sums for sketch in sketches], axis=0))
+
+
+def sum_sketch(sketches: Sequence[LayerSketch]) -> LayerSketch:
+    """Return the sketch of the sum of vectors; its squares are estimated from its projections."""
+    return _from_projections(np.sum([sketch.sums for sketch in sketches], axis=0))
+
+
+def _from_projections(sums: NDArray[np.float64]) -> LayerSketch:
     return LayerSketch(tuple(map(float, sums)), float(np.mean(sums**2)))

@@ -237,6 +237,9 @@ CAUSE_TEXT: Mapping[Cause, Callable[[Certificate], str]] = {
         f"gradients are shorter than the limit that they are clipped to on 1 device "
         f"({_difference_text(c)}): they are clipped before they are averaged"
     ),
+    "kept gradients": _constant(
+        "gradients of the step before are added to those of this step: they were not cleared"
+    ),
     "no gradient": _constant("no gradient, and on 1 device there is one"),
     "other gradient": _other_gradient,
     "learning rate": _learning_rate,
@@ -285,6 +288,7 @@ FIXES: Mapping[Cause, str] = {
     "batch norm": "Use SyncBatchNorm.convert_sync_batchnorm(model), or sync_batchnorm = true; or "
     "accept it: many trainings do.",
     "clipped early": "Clip after the gradients were averaged, right before the optimizer's step.",
+    "kept gradients": "Call optimizer.zero_grad() after every optimizer step, on every rank.",
     "no gradient": "Check that every rank uses the layer, and that its parameters are trained.",
     "other gradient": "Compare loss and forward pass of this layer on both numbers of devices.",
     "learning rate": "At an equal global batch, use an equal learning rate.",
