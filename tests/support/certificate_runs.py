@@ -10,13 +10,19 @@ from scalewise.spec import RunSpec
 from start_ranks import start
 
 WATCHED = """
-import os, runpy, sys
+import gc, multiprocessing.process, os, runpy, sys
+gc.freeze()  # The objects of the process that was forked need not be searched.
 import torch
 from scalewise.watch.torch import hooks
+multiprocessing.process._parent_process = None
 hooks.on_import("torch", torch)
 script = sys.argv[1]
 sys.argv = sys.argv[1:]
-runpy.run_path(script, run_name="__main__")
+sys.path.insert(0, os.path.dirname(script))
+variables = runpy.run_path(script, run_name="__main__")
+"""
+"""What happens when a program under the watcher imports PyTorch, then the program. Its variables
+are kept until the process exits, as Python keeps those of a script.
 """
 
 
