@@ -26,6 +26,11 @@ from 8 projections each exceeds 16 in fewer than 1 of 10^8 cases if rounding is 
 LATE_FLOOR = 0.02
 """From step 3 on, a smaller relative difference is never a fault: a single weight that rounding
 moved the other way (Adam divides by the gradient's size) changes all later gradients."""
+SECOND_FLOOR_FACTOR, LATE_FLOOR_FACTOR = 4.0, 16.0
+"""The floor of a precision is so many times as high in steps 1 and 2, and from step 3 on. In bf16
+the order of samples changes nothing, because sums are rounded at their end; but each rank rounds
+its own sum, and the difference grows with every step.
+"""
 MAX_TOLERANCE = 0.5
 """Where rounding explains a larger relative difference, a step is not judged."""
 EXPLAINED_FACTOR = 10.0
@@ -112,10 +117,14 @@ class Tolerance:
             if layer is not None and changed_kind == kind and earlier <= step
         ]
         factor = EARLY_FACTOR if step < EARLY_STEPS else LATE_FACTOR
-        allowed = max(factor * max([typical, *own]), self.floor.relative * growth)
-        if step >= EARLY_STEPS:
-            allowed = max(allowed, LATE_FLOOR)
+        allowed = max(factor * max([typical, *own]), self._floor_at(step, growth))
         return allowed if math.isfinite(allowed) and allowed <= MAX_TOLERANCE else None
+
+    def _floor_at(self, step: int, growth: float) -> float:
+        """Return the least tolerance at a step; ``growth`` is that of the reversed reference."""
+        if step < EARLY_STEPS:
+            return self.floor.relative * max(growth, SECOND_FLOOR_FACTOR if step else 1.0)
+        return max(LATE_FLOOR, self.floor.relative * max(growth, LATE_FLOOR_FACTOR))
 
     def _unlearned(self, step: int) -> float | None:
         if step >= EARLY_STEPS:
