@@ -20,7 +20,7 @@ from scalewise.analysis.certify.sketched_run import (
     fitted_factor,
     norm,
 )
-from scalewise.analysis.certify.tolerance import MAX_TOLERANCE, Tolerance
+from scalewise.analysis.certify.tolerance import FLOORS, MAX_TOLERANCE, Tolerance
 from scalewise.record.schema import LayerSketch
 
 UPDATE_FLOOR = 2**-12
@@ -59,7 +59,7 @@ def update_finding(
     if allowed is not None and difference > allowed:
         is_decay = _differs_by_weights(run, reference, updates, expected, step)
         return replace(finding, cause="weight decay" if is_decay else "other update")
-    return _single_layers(run, reference, step, rows, floor.absolute)
+    return _single_layers(run, reference, step, rows, tolerance)
 
 
 def _is_stale(update: LayerSketch, expected: LayerSketch, least: float) -> bool:
@@ -93,9 +93,14 @@ def _single_layers(
     reference: SketchedRun,
     step: int,
     rows: Sequence[LayerDifference],
-    absolute: float,
+    tolerance: Tolerance,
 ) -> Finding | None:
-    """Find layers whose updates differ by more than half in this step and in an earlier one."""
+    """Find layers whose updates differ by more than half in this step and in an earlier one.
+
+    The gradient of some elements is zero but for rounding, as that of the bias of attention's keys.
+    Adam makes full updates of it. In a precision coarser than fp32 a layer therefore counts only if
+    its update is a multiple of the reference's.
+    """
     earlier = [number for number in run.steps if number < step and number in reference.steps]
     before: set[str] = set()
     for number in earlier:
@@ -103,11 +108,18 @@ def _single_layers(
             run.first_copies(number, "update"),
             reference.first_copies(number, "update"),
             lambda _: MAX_TOLERANCE,
-            absolute,
+            tolerance.floor.absolute,
         )
         before |= {row.layer for row in compared if row.differs}
-    differing = [row for row in rows if row.differs and row.layer in before]
-    if not differing:
+    differing = [
+        row
+        for row in rows
+        if row.differs
+        and row.layer in before
+        and tolerance.relative(step, "update", row.layer) is not None
+    ]
+    is_coarse = tolerance.floor.relative > FLOORS["fp32"].relative
+    if not differing or (is_coarse and not common_factor(differing)):
         return None
     figures = {"difference": differing[0].relative, "tolerance": MAX_TOLERANCE}
     layers = [row.layer for row in rows]
