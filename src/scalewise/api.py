@@ -102,16 +102,19 @@ def measure(
     scaling: str | None = None,
     devices_per_node: int | None = None,
     full_run: str | None = None,
+    samples_per_step: int | None = None,
 ) -> ScalingCurve:
     """Return the scaling curve of a study folder or a CSV file. ``where={"strategy": "fsdp"}``
     selects one of several curves; ``scaling`` and ``devices_per_node`` are for CSV files only.
     With ``full_run``, such as ``"90 epochs"``, times are those of that training.
+    ``samples_per_step`` are those of a rank of a user's program, if they were not seen.
     """
     curves = results.curves(
         [Path(source)],
         scaling=scaling,
         devices_per_node=devices_per_node,
         full_run=_parse_full_run(full_run),
+        samples_per_step=samples_per_step,
     )
     return with_warning_texts(results.select_curve(curves, where, source))
 
@@ -122,9 +125,15 @@ def explain(
     where: Mapping[str, Any] | None = None,
     price: Rate | float | str | None = None,
     full_run: str | None = None,
+    samples_per_step: int | None = None,
 ) -> Explanation:
     """Return where a study's time went, with costs if there is a ``price`` (see ``advise``)."""
-    explained = results.explanations(Path(folder), price=price, full_run=_parse_full_run(full_run))
+    explained = results.explanations(
+        Path(folder),
+        price=price,
+        full_run=_parse_full_run(full_run),
+        samples_per_step=samples_per_step,
+    )
     return results.select_curve(explained, where, folder)
 
 
@@ -135,6 +144,7 @@ def summary(
     scaling: str | None = None,
     devices_per_node: int | None = None,
     full_run: str | None = None,
+    samples_per_step: int | None = None,
 ) -> Summary:
     """Return the answer about a study folder or a CSV file: worth it, how many devices, why."""
     loaded = results.all_explained(
@@ -142,6 +152,7 @@ def summary(
         scaling=scaling,
         devices_per_node=devices_per_node,
         full_run=_parse_full_run(full_run),
+        samples_per_step=samples_per_step,
     )
     selected = results.select_curve([curve for _, curve, _ in loaded], where, source)
     explanation = next(why for _, curve, why in loaded if curve is selected)

@@ -52,9 +52,11 @@ def curves(
     devices_per_node: int | None = None,
     in_order: bool = False,
     full_run: FullRunChoice = None,
+    samples_per_step: int | None = None,
 ) -> list[ScalingCurve]:
-    """Return the curves of study folders and CSV files, for the full run if one is given. The other
-    options are for CSV files only. A study may have a full run of its own.
+    """Return the curves of study folders and CSV files, for the full run if one is given. A study
+    may have a full run of its own. ``samples_per_step`` are those of a rank of a user's program, if
+    they were not seen; the other options are for CSV files only.
     """
     loaded: list[ScalingCurve] = []
     for path in paths:
@@ -67,7 +69,7 @@ def curves(
                 full_run_curve(curve, full_run) if isinstance(full_run, FullRun) else curve
             )
         else:
-            loaded += [curve for curve, _ in curves_with_records(path, full_run)]
+            loaded += [curve for curve, _ in curves_with_records(path, full_run, samples_per_step)]
     return loaded
 
 
@@ -102,11 +104,12 @@ def curve_and_records(
     scaling: str | None = None,
     devices_per_node: int | None = None,
     full_run: FullRunChoice = None,
+    samples_per_step: int | None = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
     """Return one curve of a study folder or CSV file, and its run records (a CSV file has none)."""
     if path.is_dir():
         _refuse_csv_options(path, scaling)  # ``devices_per_node`` is checked below.
-        curve, records = study_curve(path, where, full_run)
+        curve, records = study_curve(path, where, full_run, samples_per_step)
         if devices_per_node and curve.devices_per_node not in (None, devices_per_node):
             raise SpecError(
                 f"{path} used {curve.devices_per_node} devices per node, not {devices_per_node}",
@@ -169,10 +172,13 @@ def select_curve(
 
 
 def study_curve(
-    folder: Path, where: Mapping[str, Any] | None = None, full_run: FullRunChoice = None
+    folder: Path,
+    where: Mapping[str, Any] | None = None,
+    full_run: FullRunChoice = None,
+    samples_per_step: int | None = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
     """Return the only curve of a study with the settings ``where``, and its run records."""
-    pairs = curves_with_records(folder, full_run)
+    pairs = curves_with_records(folder, full_run, samples_per_step)
     selected = select_curve([curve for curve, _ in pairs], where, folder)
     return next(pair for pair in pairs if pair[0] is selected)
 
@@ -194,14 +200,15 @@ def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
 
 
 def curves_with_records(
-    folder: Path, full_run: FullRunChoice = None
+    folder: Path, full_run: FullRunChoice = None, samples_per_step: int | None = None
 ) -> list[tuple[ScalingCurve, list[RunRecord]]]:
     """Return a study's curves, each with its run records; runs that cannot be read are left out."""
-    return [(curve, records) for curve, records, _ in _load_study(folder, full_run)]
+    loaded = _load_study(folder, full_run, samples_per_step)
+    return [(curve, records) for curve, records, _ in loaded]
 
 
 def _load_study(
-    folder: Path, full_run: FullRunChoice = None
+    folder: Path, full_run: FullRunChoice = None, samples_per_step: int | None = None
 ) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
     """Return a study's curves, each with its run records and with the node samples of all runs."""
     if folder.is_file():
@@ -212,7 +219,7 @@ def _load_study(
         )
         raise SpecError(f"{folder} {defect}", hint="give the folder that `scalewise run` printed")
     study = read_study(folder)
-    records, problems = _read_records(study, folder)
+    records, problems = _read_records(study, folder, samples_per_step)
     if problems and not records:
         raise next(iter(problems.values()))
     warnings = _study_doubts(study, folder, records, problems)
@@ -248,11 +255,14 @@ def explanations(
     *,
     price: Rate | float | str | None = None,
     full_run: FullRunChoice = None,
+    samples_per_step: int | None = None,
 ) -> list[Explanation]:
     """Return an explanation of each curve of a study: where the time of its runs went, or that of
     the full run.
     """
-    pairs = explained_curves(folder, price=price, full_run=full_run)
+    pairs = explained_curves(
+        folder, price=price, full_run=full_run, samples_per_step=samples_per_step
+    )
     return [explanation for _, explanation in pairs]
 
 
@@ -261,10 +271,11 @@ def explained_curves(
     *,
     price: Rate | float | str | None = None,
     full_run: FullRunChoice = None,
+    samples_per_step: int | None = None,
 ) -> list[tuple[ScalingCurve, Explanation]]:
     """Return the curves of a study, each with its explanation."""
     loaded = []
-    for curve, records, node_samples in _load_study(folder, full_run):
+    for curve, records, node_samples in _load_study(folder, full_run, samples_per_step):
         explanation = explain(
             curve,
             records,
@@ -284,6 +295,7 @@ def all_explained(
     devices_per_node: int | None = None,
     full_run: FullRunChoice = None,
     price: Rate | None = None,
+    samples_per_step: int | None = None,
 ) -> list[tuple[Path, ScalingCurve, Explanation | None]]:
     """Return all curves of study folders and CSV files, each with its source and, from a folder,
     its explanation. The first two options are for CSV files only.
@@ -292,7 +304,9 @@ def all_explained(
     for path in paths:
         if path.is_dir():
             _refuse_csv_options(path, scaling or devices_per_node)
-            pairs = explained_curves(path, full_run=full_run, price=price)
+            pairs = explained_curves(
+                path, full_run=full_run, price=price, samples_per_step=samples_per_step
+            )
             loaded += [(path, curve, explanation) for curve, explanation in pairs]
         else:
             table = curves(
@@ -308,6 +322,7 @@ def curves_with_runs(
     scaling: str | None = None,
     devices_per_node: int | None = None,
     full_run: FullRunChoice = None,
+    samples_per_step: int | None = None,
 ) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
     """Return all curves of study folders and CSV files, each with its run records and the node
     samples of its study; a CSV file has none. The first two options are for CSV files only.
@@ -316,7 +331,7 @@ def curves_with_runs(
     for path in paths:
         if path.is_dir():
             _refuse_csv_options(path, scaling or devices_per_node)
-            loaded += _load_study(path, full_run)
+            loaded += _load_study(path, full_run, samples_per_step)
         else:
             table = curves(
                 [path], scaling=scaling, devices_per_node=devices_per_node, full_run=full_run
@@ -420,7 +435,7 @@ def measured_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
 
 
 def _read_records(
-    study: StudySpec, folder: Path
+    study: StudySpec, folder: Path, samples_per_step: int | None = None
 ) -> tuple[list[RunRecord], dict[RunSpec, RecordError]]:
     """Return the records of finished runs, and the errors of runs that cannot be read."""
     records: list[RunRecord] = []
@@ -428,7 +443,10 @@ def _read_records(
     for run in study.runs():
         try:
             if finished(folder / run.id):
-                records.append(load_run(folder / run.id, run))
+                spec = run
+                if samples_per_step and run.program:
+                    spec = replace(run, samples_per_step=samples_per_step)
+                records.append(load_run(folder / run.id, spec))
         except NewerSchema:  # An upgrade of scalewise is needed: leaving the run out would hide it.
             raise
         except RecordError as problem:
@@ -454,8 +472,9 @@ def _study_doubts(
         figures = {"allocation": devices, "idle": idle, "total": total}
         doubts.append(Doubt("idle devices", figures))
     runs = study.runs()
-    finished_runs = {*problems, *(record.spec for record in records)}  # Readable or not.
-    unfinished = [run for run in runs if run not in finished_runs]
+    # By folder: the spec of a record may have other samples per step than that of its run.
+    folders = {*(run.id for run in problems), *(record.folder.name for record in records)}
+    unfinished = [run for run in runs if run.id not in folders]  # Neither readable nor damaged.
     if records and unfinished:
         doubts.append(Doubt("not finished", {"unfinished": len(unfinished), "runs": len(runs)}))
     failures = ((run, failure(folder / run.id)) for run in unfinished if run.program)

@@ -15,6 +15,7 @@ import pytest
 
 from commands import run_command
 from scalewise import results
+from scalewise.analysis.conservation import conservation_doubts
 from scalewise.analysis.explain.guards import run_guards
 from scalewise.analysis.simulate import make_exchange, parse_link, simulate_curve
 from scalewise.record.read import RunRecord
@@ -53,6 +54,7 @@ def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_pat
     as_it_is(script, ranks)
     ((curve, records),) = results.curves_with_records(tmp_path / "study")
     without_fault(script, records)
+    assert conservation_doubts(records) == []
     truth = script.truth(_devices(script))
     if truth.epochs and curve.samples_per_epoch:  # Unknown where no loader has a length.
         assert curve.samples_per_epoch * truth.epochs == sum(truth.samples)
@@ -176,6 +178,26 @@ def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
     (curve,) = results.curves([tmp_path / "study"])
     texts = [warning_text(warning) for warning in curve.warnings]
     assert any("updates its weights without an optimizer" in text for text in texts)
+
+
+def test_steps_are_counted_where_no_sample_is_seen_until_somebody_says_how_many(tmp_path):
+    _, cause = run(named("by_hand.py"), 1, tmp_path)
+    assert cause == ""
+    (curve,) = results.curves([tmp_path / "study"])
+    (point,) = curve.points
+    assert curve.rate_unit == "steps/s" and point.samples == 30 and point.global_batch is None
+    assert "samples-unknown" in [doubt.code for doubt in curve.doubts]
+    explained = results.explanations(tmp_path / "study")
+    assert explained[0].points[0].devices == 1
+    (stated,) = results.curves([tmp_path / "study"], samples_per_step=200)
+    assert stated.rate_unit == "samples/s" and stated.points[0].global_batch == 200
+    assert stated.points[0].throughput.value == pytest.approx(200 * point.throughput.value)
+    assert "samples-unknown" not in [doubt.code for doubt in stated.doubts]
+    for verb in ("summary", "measure", "explain"):
+        done = run_command(verb, tmp_path / "study", cwd=tmp_path)
+        assert "[samples-unknown]" in "".join(done.stdout.splitlines(keepends=True)[:5]), verb
+        stated = run_command(verb, tmp_path / "study", "--samples-per-step", 200, cwd=tmp_path)
+        assert stated.returncode == 0 and "samples-unknown" not in stated.stdout
 
 
 @pytest.mark.parametrize("told", [None, pytest.param(2, marks=pytest.mark.soak)])

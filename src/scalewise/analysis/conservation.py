@@ -6,10 +6,19 @@ what a correct program explains is a doubt, with both numbers.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from scalewise.analysis.measure.doubt import UNKNOWN_ERROR, Doubt, DoubtKind
 from scalewise.record.read import RunRecord
-from scalewise.record.schema import PAUSES, TRAIN, Ledgers, SampleLedger, StepLedger, TimeLedger
+from scalewise.record.schema import (
+    PAUSES,
+    STEPS,
+    TRAIN,
+    Ledgers,
+    SampleLedger,
+    StepLedger,
+    TimeLedger,
+)
 
 LARGE_FACTOR = 1.5
 """From this factor on, two numbers that must agree make the results unusable."""
@@ -36,9 +45,15 @@ def conservation_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
     doubts: dict[tuple[DoubtKind, int], Doubt] = {}
     for record in records:
         devices = record.spec.topology.world
+        if record.spec.program and record.ranks[0].outline.unit == STEPS:
+            doubts["samples unknown", devices] = Doubt(
+                "samples unknown", devices=devices, error=UNKNOWN_ERROR
+            )
         for rank in record.ranks:
-            ledgers = rank.notes.ledgers
-            for kind, figures, error in _disagreements(ledgers) if ledgers else ():
+            ledgers = rank.notes.ledgers or Ledgers()
+            if record.spec.samples_per_step:
+                ledgers = replace(ledgers, samples=None)
+            for kind, figures, error in _disagreements(ledgers):
                 doubt = Doubt(kind, {**figures, "rank": rank.rank}, devices, error)
                 doubts.setdefault((kind, devices), doubt)
     return list(doubts.values())

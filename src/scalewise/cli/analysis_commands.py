@@ -20,6 +20,7 @@ from scalewise.cli.options import (
     Price,
     Purposes,
     Results,
+    SamplesPerStep,
     Scaling,
     Source,
     Sources,
@@ -46,6 +47,7 @@ target_option = partial(option, panel="Training target, queue and interruptions"
 def summary(
     sources: Sources,
     full_run: FullRunText = None,
+    samples_per_step: SamplesPerStep = None,
     scaling: Scaling = None,
     devices_per_node: CsvDevicesPerNode = None,
     as_json: Json = False,
@@ -66,6 +68,7 @@ def summary(
         scaling=scaling,
         devices_per_node=devices_per_node,
         full_run=_parse_full_run(full_run),
+        samples_per_step=samples_per_step,
     )
     summaries = [summarize(curve, why, source=str(path)) for path, curve, why in loaded]
     if as_json:
@@ -80,6 +83,7 @@ def measure(
     scaling: Scaling = None,
     devices_per_node: CsvDevicesPerNode = None,
     full_run: FullRunText = None,
+    samples_per_step: SamplesPerStep = None,
     all_columns: AllColumns = False,
     as_json: Json = False,
 ) -> None:
@@ -100,6 +104,7 @@ def measure(
         scaling=scaling,
         devices_per_node=devices_per_node,
         full_run=_parse_full_run(full_run),
+        samples_per_step=samples_per_step,
     )
     if as_json:
         typer.echo(formats.as_json(curves))
@@ -112,6 +117,7 @@ def explain(
     folder: StudyFolder,
     price: Price = None,
     full_run: FullRunText = None,
+    samples_per_step: SamplesPerStep = None,
     all_columns: AllColumns = False,
     as_json: Json = False,
 ) -> None:
@@ -125,7 +131,9 @@ def explain(
     from scalewise.report import explanation_sections, receipt_table
 
     length = _parse_full_run(full_run)
-    explanations = results.explanations(folder, price=price, full_run=length)
+    explanations = results.explanations(
+        folder, price=price, full_run=length, samples_per_step=samples_per_step
+    )
     receipt = results.receipt(folder, explanations, price=price)
     if as_json:
         typer.echo(explanation_sections.as_json(explanations, receipt))
@@ -179,6 +187,7 @@ def predict(  # noqa: PLR0913 - one parameter per option
     scaling: Scaling = None,
     devices_per_node: DevicesPerNode = None,
     full_run: FullRunText = None,
+    samples_per_step: SamplesPerStep = None,
     like: Annotated[
         str | None, option("WORDS", "Show published curves that match, as in 'resnet50 v100'.")
     ] = None,
@@ -234,7 +243,8 @@ def predict(  # noqa: PLR0913 - one parameter per option
         )
     if source is None and like is not None:
         options = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
-                   "--full-run": full_run, "--simulate": simulate, "-o": output}  # fmt: skip
+                   "--full-run": full_run, "--samples-per-step": samples_per_step,
+                   "--simulate": simulate, "-o": output}  # fmt: skip
         reason = "not used with published curves alone"
         predict_modes.refuse_set_options(reason, options, "name a folder or a CSV")
         predict_modes.show_published(like, at, all_columns=all_columns, as_json=as_json)
@@ -246,7 +256,8 @@ def predict(  # noqa: PLR0913 - one parameter per option
         problem = "predict needs --at, the numbers of devices to predict"
         raise SpecError(problem, hint="for example --at 16,32")
     if simulate:
-        options = {"--scaling": scaling, "--like": like, "--full-run": full_run, "-o": output}
+        options = {"--scaling": scaling, "--like": like, "--full-run": full_run,
+                   "--samples-per-step": samples_per_step, "-o": output}  # fmt: skip
         predict_modes.refuse_set_options("not used by a simulation", options, "leave it out")
         predict_modes.simulate(
             source, at, curve_filter, devices_per_node=devices_per_node,
@@ -259,7 +270,8 @@ def predict(  # noqa: PLR0913 - one parameter per option
         _refuse_overwriting(output, [source])
     predict_modes.predict_from_curve(
         source, at, curve_filter, scaling=scaling, devices_per_node=devices_per_node,
-        full_run=_parse_full_run(full_run), like=like, output=output,
+        full_run=_parse_full_run(full_run), samples_per_step=samples_per_step, like=like,
+        output=output,
         despite=despite or [], all_columns=all_columns, as_json=as_json,
     )  # fmt: skip
 
@@ -274,6 +286,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     ] = None,
     at: Annotated[str | None, typer.Option(hidden=True)] = None,  # The former name of --up-to.
     full_run: FullRunText = None,
+    samples_per_step: SamplesPerStep = None,
     price: Annotated[str | None, cost_option("PRICE", PRICE_HELP)] = None,
     watts: Annotated[
         float | None, cost_option("W", "Power of one device, where no energy was measured.")
@@ -343,6 +356,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
         devices_per_node=devices_per_node,
         # A target says how long the training is, also where the study has a full run.
         full_run=_parse_full_run(full_run) or ("as measured" if target else None),
+        samples_per_step=samples_per_step,
     )  # fmt: skip
     refuse_blocking("advise", curve.doubts, despite or [])
     conditions = Conditions(
@@ -414,6 +428,7 @@ def report(  # noqa: PLR0913 - one parameter per option
     scaling: Scaling = None,
     devices_per_node: CsvDevicesPerNode = None,
     full_run: FullRunText = None,
+    samples_per_step: SamplesPerStep = None,
 ) -> None:
     """Write a page, slides, tables, plots, or data for other tools.
 
@@ -443,7 +458,11 @@ def report(  # noqa: PLR0913 - one parameter per option
             problem = "--files goes with neither --slides, --evidence, --as nor --plot"
             raise SpecError(problem, hint="run the command once for each of them")
     table_options = {"scaling": scaling, "devices_per_node": devices_per_node}
-    options: dict[str, Any] = {**table_options, "full_run": _parse_full_run(full_run)}
+    options: dict[str, Any] = {
+        **table_options,
+        "full_run": _parse_full_run(full_run),
+        "samples_per_step": samples_per_step,
+    }
     rate = None if price is None else price_of(price)
     if kind:
         presentation.refuse_suffix(kind, path)

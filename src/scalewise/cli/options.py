@@ -54,6 +54,9 @@ FullRunLength = Annotated[
     ),
 ]
 FullRunText = Annotated[str | None, option("LENGTH", FULL_RUN_HELP, "--full-run")]
+SamplesPerStep = Annotated[
+    int | None, option("N", "Of a program: samples per step of a rank, if not seen.", minimum=1)
+]
 Despite = Annotated[
     list[str] | None,
     option("CODE", "Answer although the doubt with this code blocks it."),

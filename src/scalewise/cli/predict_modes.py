@@ -44,6 +44,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     scaling: str | None,
     devices_per_node: int | None,
     full_run: "FullRun | None",
+    samples_per_step: int | None,
     like: str | None,
     output: Path | None,
     all_columns: bool,
@@ -63,6 +64,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
         scaling=scaling,
         devices_per_node=devices_per_node,
         full_run=full_run,
+        samples_per_step=samples_per_step,
     )
     prediction = predict_and_check(per_unit_of_work(curve), parse_counts(at, curve))
     refuse_blocking("predict", prediction.doubts, despite)

@@ -14,6 +14,7 @@ from scalewise.record import batch_sharing
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.schema import (
     COMMUNICATION,
+    STEPS,
     Outline,
     RankNotes,
     Sketch,
@@ -151,7 +152,12 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
     try:
         attempt, count = outcome["attempt"], outcome["ranks"]
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
-        if not spec.samples_per_step:
+        if spec.samples_per_step:
+            ranks = tuple(_with_stated_samples(rank, spec.samples_per_step) for rank in ranks)
+        elif spec.program and not any(rank.outline.seen for rank in ranks):
+            # No sample was seen: the steps themselves are counted, those of rank 0 for all ranks.
+            ranks = tuple(_with_stated_samples(rank, int(rank.rank == 0), STEPS) for rank in ranks)
+        else:
             parts = batch_sharing.parts([rank.notes.facts for rank in ranks])
             ranks = tuple(map(_with_own_samples, ranks, parts))
         return RunRecord(
@@ -193,6 +199,34 @@ def _with_own_samples(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
         steps=replace(rank.steps, samples=own(rank.steps.samples)),
         lines=tuple(with_own(line) for line in rank.lines),
         traced=rank.traced and replace(rank.traced, samples=own(rank.traced.samples)),
+    )
+
+
+def _with_stated_samples(rank: RankRecord, per_step: int, unit: str = "") -> RankRecord:
+    """Return a rank's record with this many samples in each step, in another ``unit`` if given."""
+
+    def with_stated(line: Mapping[str, Any]) -> dict[str, Any]:
+        changed = dict(line)
+        if "samples" in line and "steps" in line:
+            first, end = line["steps"]
+            changed["samples"] = per_step * (end - first)
+        elif "samples" in line and "taken" in line:
+            changed["samples"] = per_step * line["taken"]
+        if "outline" in line:
+            outline = line["outline"]
+            seen, of_outline = per_step * outline["steps"], unit or outline["unit"]
+            changed["outline"] = outline | {"seen": seen, "unit": of_outline}
+        return changed
+
+    def stated(steps: Steps) -> Steps:
+        return replace(steps, samples=np.full_like(steps.samples, per_step))
+
+    return replace(
+        rank,
+        spans=tuple(replace(span, samples=per_step * (span.steps or 0)) for span in rank.spans),
+        steps=stated(rank.steps),
+        lines=tuple(map(with_stated, rank.lines)),
+        traced=rank.traced and stated(rank.traced),
     )
 
 

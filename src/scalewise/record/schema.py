@@ -588,6 +588,8 @@ class PhaseKind:
     """Phases that this phase replaces in a run that cannot time them separately."""
 
 
+STEPS = "steps"
+"""The unit of work of a program whose samples could not be seen."""
 EARLIER, TRAIN, SHUTDOWN = "earlier", "train", "shutdown"
 UNEXPLAINED = "unexplained"
 """The part of a job's time that no span covers."""

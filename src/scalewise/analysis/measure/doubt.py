@@ -46,6 +46,7 @@ Weakening = Literal[
     "left out",  # A run cannot be read.
     "watching stopped",
     "samples unclear",  # Samples per step were inferred.
+    "samples unknown",  # No sample was seen: steps are counted instead.
     # Two counts of a user's program that must agree, and differ a little.
     "some steps unaccounted",
     "some samples unaccounted",

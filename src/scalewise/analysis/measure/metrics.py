@@ -12,7 +12,7 @@ from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps, e
 from scalewise.analysis.measure.ledger import exposed_seconds
 from scalewise.analysis.measure.window import Window, epoch_seconds, lifetime_parts, steady_window
 from scalewise.record.read import RunRecord
-from scalewise.record.schema import Outline, RankNotes
+from scalewise.record.schema import STEPS, Outline, RankNotes
 from scalewise.spec import RunSpec
 
 
@@ -164,8 +164,12 @@ def exposed_communication(repeats: Repeats) -> Estimate | None:
     return Estimate.of_shares(shares)
 
 
-def global_batch(repeats: Repeats) -> int:
-    """Return the samples of all ranks in a step; in a user's program, those of the typical step."""
+def global_batch(repeats: Repeats) -> int | None:
+    """Return the samples of all ranks in a step; in a user's program, those of the typical step,
+    None if samples could not be seen.
+    """
+    if repeats.outline.unit == STEPS:
+        return None
     if not repeats.spec.program:
         return repeats.spec.global_batch
     return typical_batch(repeats.records[0])

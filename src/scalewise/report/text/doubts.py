@@ -244,6 +244,8 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
         f"steps became {100 * abs(drift):.0f} % {'slower' if drift > 0 else 'faster'} while they "
         "were measured: the steady state was not reached"
     ),
+    "samples unknown": "the samples of a step were not seen: rates are steps per second, and "
+    "efficiency holds only if the global batch is the same on all numbers of devices",
     "steps unaccounted": _steps_unaccounted,
     "some steps unaccounted": _steps_unaccounted,
     "samples unaccounted": _samples_unaccounted,
@@ -361,7 +363,9 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
         ("steps unaccounted", "some steps unaccounted"),
         "call `probe.step(samples=…)` in the program, where a step ends",
     ),
-    **dict.fromkeys(("samples unaccounted", "some samples unaccounted"), _state_samples),
+    **dict.fromkeys(
+        ("samples unknown", "samples unaccounted", "some samples unaccounted"), _state_samples
+    ),
     "frequent pauses": "if that is no validation, call `probe.step(samples=…)` in the program",
     "several threads": "train in one thread, or call `probe.step(samples=…)` in one of them",
     "batch too small": "predict at most {batch:,} devices, or increase the global batch",
