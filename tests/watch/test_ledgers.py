@@ -201,6 +201,12 @@ for x, y in loader():
     with torch.no_grad():
         for weight in net.parameters(): weight -= 0.01 * weight.grad
 """,
+    "it_ends_by_os_exit": """
+import os
+for epoch in range(3):
+    for x, y in loader(): train(x, y)
+os._exit(0)
+""",
     "a_stream": """
 class Stream(IterableDataset):
     def __iter__(self):
@@ -249,6 +255,8 @@ LEDGER_KINDS = (
 def test_correct_programs_raise_no_doubt(tmp_path):
     found = find_doubts(tmp_path, CORRECT)
     assert {name: lines for name, lines in found.items() if lines} == {}
+    (side,) = comparison_sides(tmp_path / "it_ends_by_os_exit")
+    assert side.curve.points[0].samples == 960  # Its last steps are not lost.
 
 
 BROKEN = {

@@ -160,6 +160,90 @@ def test_a_program_that_fails_says_how(ending, devices, words, tmp_path):
         assert [len(rank.column("samples")) for rank in ranks if rank.lines][-1] == 7
 
 
+def test_a_crash_before_the_first_step_of_a_shell_command_is_told(tmp_path):
+    (tmp_path / "crash.py").write_text("import torch\nraise ValueError('no data at /nowhere')\n")
+    command = f"{sys.executable} {tmp_path / 'crash.py'}"
+    done = run_command("run", "--on", "1", "--", "sh", "-c", command, cwd=tmp_path)
+    assert done.returncode == 3
+    assert (
+        "the program ended before its first training step: a process ended with code 1; "
+        "the log ends: ValueError: no data at /nowhere"
+    ) in done.stderr
+
+
+SPAWNED_TWICE = """
+import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+from torch import nn
+
+def train(rank, port):
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(25):
+        optimizer.zero_grad()
+        model(torch.randn(16, 8)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import socket
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        mp.spawn(train, (port,), nprocs=2)
+"""
+
+
+def test_a_second_spawn_is_told(tmp_path):
+    path = tmp_path / "twice.py"
+    path.write_text(SPAWNED_TWICE)
+    ranks, cause = run(Script(path=str(path), start="command", truth={}), 2, tmp_path)
+    assert cause == ""
+    assert [len(rank.column("samples")) for rank in ranks] == [25, 25]
+    (curve,) = results.curves([tmp_path / "study"])
+    assert "later-training" in [doubt.code for doubt in curve.doubts]
+
+
+LOCAL_SGD = """
+import torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+for step in range(1, 44):
+    optimizer.zero_grad()
+    (model(torch.randn(16, 8)) ** 2).mean().backward()
+    optimizer.step()
+    if step % EVERY == 0:
+        with torch.no_grad():
+            for weight in AVERAGED:
+                dist.all_reduce(weight)
+                weight /= 2
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("averaged", "codes"),
+    [
+        ("model.parameters()", ["local-sgd"]),
+        pytest.param("[torch.zeros(1)]", ["drift"], marks=pytest.mark.soak),
+    ],
+)
+def test_weights_that_are_averaged_now_and_then_are_no_fault(averaged, codes, tmp_path):
+    path = tmp_path / "local.py"
+    path.write_text(LOCAL_SGD.replace("AVERAGED", averaged).replace("EVERY", "5"))
+    _, cause = run(Script(path=str(path), truth={}), 2, tmp_path)
+    assert cause == ""
+    (curve,) = results.curves([tmp_path / "study"])
+    found = [doubt.code for doubt in curve.doubts]
+    assert [code for code in found if code in ("local-sgd", "drift", "no-exchange")] == codes
+
+
 @pytest.mark.parametrize(
     ("devices", "processes"), [pytest.param(1, "2", marks=pytest.mark.soak), (2, "{devices}")]
 )

@@ -49,6 +49,10 @@ def conservation_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
             doubts["samples unknown", devices] = Doubt(
                 "samples unknown", devices=devices, error=UNKNOWN_ERROR
             )
+        if count := record.later_processes:
+            doubts["later training", devices] = Doubt(
+                "later training", {"count": count}, devices, UNKNOWN_ERROR
+            )
         for rank in record.ranks:
             ledgers = rank.notes.ledgers or Ledgers()
             if record.spec.samples_per_step:

@@ -17,6 +17,7 @@ from scalewise.analysis.measure.table_start import nonnegative_least_squares
 from scalewise.analysis.predict.downsample import MAX_POINTS
 from scalewise.analysis.predict.outliers import find_outliers
 from scalewise.analysis.predict.series import Metric, curve_series
+from scalewise.record import replicas
 from scalewise.record.read import RunRecord
 
 MAX_USUAL_EFFICIENCY = 1.10
@@ -51,9 +52,11 @@ def with_doubts(curve: ScalingCurve, records: Sequence[RunRecord] = ()) -> Scali
     outliers = _outlier_doubts(curve)
     odd = {doubt.devices for doubt in outliers if doubt.kind == "outlier"}
     time_doubts = _time_doubts(curve.points)
+    local = _local_sgd_notes(records)
     doubts = [
         *_correctness_doubts(records),
         *conservation_doubts(records),
+        *local,
         *_efficiency_doubts(curve, odd),
         *(d for d in time_doubts if d.kind == "impossible time" or d.devices not in odd),
         *outliers,
@@ -76,7 +79,7 @@ def with_doubts(curve: ScalingCurve, records: Sequence[RunRecord] = ()) -> Scali
         widened = _widened_point(point, RATES_AND_TIMES, error)
         points.append(_widened_point(widened, RATIOS, ratio_error))
     # What is noted about rows is shown with the other warnings, after the answer.
-    noted = [doubt for doubt in outliers if doubt.severity == "notes"]
+    noted = [doubt for doubt in (*outliers, *local) if doubt.severity == "notes"]
     warnings = (*curve.warnings, *noted)
     return replace(curve, points=tuple(points), warnings=warnings, doubts=tuple(doubts))
 
@@ -102,6 +105,16 @@ def _correctness_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
             error = UNKNOWN_ERROR if fault.question else 0.0
             doubts.append(Doubt(cast(DoubtKind, fault.name), figures, fault.devices, error))
     return doubts
+
+
+def _local_sgd_notes(records: Sequence[RunRecord]) -> list[Doubt]:
+    """Return a note for each number of devices on which ranks train by local SGD."""
+    devices = {
+        record.spec.topology.world
+        for record in records
+        if replicas.averages_weights([rank.notes.facts for rank in record.ranks])
+    }
+    return [Doubt("local SGD", devices=count) for count in sorted(devices)]
 
 
 def _efficiency_doubts(curve: ScalingCurve, odd: Container[int | None]) -> list[Doubt]:

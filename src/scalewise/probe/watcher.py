@@ -15,11 +15,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from scalewise.probe import HostClock, Probe, Row, Unwatched
 from scalewise.probe.rank_identity import rank_and_world
-from scalewise.record.close import rivals_folder
+from scalewise.record.close import LATER, rivals_folder
 from scalewise.record.rank_tail import first_launch, read_tail
 from scalewise.record.schema import EARLIER, PAUSES
 from scalewise.record.write import SCHEMA, RankFile, rank_file
@@ -93,6 +93,8 @@ class Watcher:
         # A forked child is not this rank, so it must record nothing.
         os.register_at_fork(after_in_child=partial(self.set_enabled, enabled=False))
         atexit.register(self._close_at_exit)
+        self._exit = os._exit
+        os._exit = self._close_and_exit  # It calls no function of ``atexit``.
 
     def wall(self, moment: float) -> float:
         """Return the wall-clock time of a moment of the host's clock."""
@@ -200,7 +202,9 @@ class Watcher:
     def _yield_to_other_process(self, rank: int) -> None:
         """Leave the rank file to the other process, and record that there were two processes."""
         rivals_folder(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
-        (rivals_folder(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
+        ended = bool(read_tail(self.folder, rank, self._attempt).ended)
+        name = f"{rank}-{self._pid}{LATER if ended else ''}"
+        (rivals_folder(self.folder, self._attempt) / name).touch()
         self._probe, self._closed = None, True
         self.set_enabled(enabled=False)
         # This process records no steps, so it would never reach a limit of steps: stop it now.
@@ -235,6 +239,12 @@ class Watcher:
     def _requested_count(self) -> int:
         """Return the requested number of devices, or of ranks if ``devices`` is unknown."""
         return self.spec.topology.world if self.devices else self.spec.ranks
+
+    def _close_and_exit(self, status: int) -> NoReturn:
+        """Write the last lines of this rank, then end the process as ``os._exit`` does."""
+        if status == 0:
+            self._close_at_exit()
+        self._exit(status)
 
     def _close_at_exit(self) -> None:
         """Write the last lines of this rank when the interpreter exits."""

@@ -52,6 +52,7 @@ def _write_outcome(
     folder: Path, attempt: int, tails: Sequence[RankTail], ended: float | None, lost: set[int]
 ) -> None:
     rank_ends = [tail.end for tail in tails if tail.ended]
+    later = sum(name.endswith(LATER) for name in _rival_names(folder, attempt))
     use_rank_times = ended is None or any(end.simulated for end in rank_ends)
     write_json(
         folder / "outcome.json",
@@ -61,6 +62,7 @@ def _write_outcome(
             "ended": max(end.ended or 0.0 for end in rank_ends) if use_rank_times else ended,
             "ranks": len(tails),
             **({"lost": sorted(lost)} if lost else {}),
+            **({"later": later} if later else {}),
         },
     )
 
@@ -96,15 +98,24 @@ def closed(folder: Path, attempt: int) -> bool:
     return isinstance(succeeded, int) and succeeded >= attempt
 
 
+LATER = "-later"
+"""How the name of a file of ``rivals_folder`` ends if the first process had ended already."""
+
+
 def rivals_folder(folder: Path, attempt: int) -> Path:
     """Return the folder in which a process notes that another process trains as the same rank."""
     return folder / "rivals" / str(attempt)
 
 
+def _rival_names(folder: Path, attempt: int) -> list[str]:
+    """Return the names, RANK-PID, of processes that found another one training as their rank."""
+    notes = rivals_folder(folder, attempt)
+    return sorted(path.name for path in notes.iterdir()) if notes.exists() else []
+
+
 def _rival_fault(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
     """Return a sentence if several processes of a program trained as the same rank; else empty."""
-    notes = rivals_folder(folder, attempt)  # Files named RANK-PID.
-    names = sorted(path.name for path in notes.iterdir()) if notes.exists() else []
+    names = [name for name in _rival_names(folder, attempt) if not name.endswith(LATER)]
     if not names or any("failed" in tail.last for tail in tails):
         return ""
     rank = names[0].partition("-")[0]

@@ -1,5 +1,6 @@
 """Find out which rank of an attempt failed first, and describe why in one sentence."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from scalewise.record.rank_tail import RankTail
 
 LAST_STANDARD_SIGNAL = 31
 """Signals with a higher number are real-time signals, which no system sends by itself."""
+NO_STEP = "the program ended before its first training step"
 NOT_DISTRIBUTED = "the program is not distributed: every process trains alone"
 
 
@@ -76,7 +78,7 @@ def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Ca
         _killed_before_first_line(folder, tails, ends)
         or _died_silently(tails, ends)
         or _reported(tails, ends)
-        or _never_began(tails, ends)
+        or _never_began(folder, tails, ends)
     )
 
 
@@ -151,18 +153,30 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
     return Cause(sentence + _left_early(tails, first), first)
 
 
-def _never_began(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
+def _never_began(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
     """Return the first rank without any line."""
     lineless = [tail for tail in tails if not tail.lines]
     code = f"a process ended with {_exit_code(ends.first_code)}" if ends.first_code else ""
     has_reason = bool(ends.signals)
     if len(lineless) == len(tails):
-        sentence = f"no rank started: {code}" if code else "no rank started"
+        began = "no rank started"
+        if _is_program(folder):  # Its ranks write their first line at their first step.
+            began = NO_STEP
+        sentence = f"{began}: {code}" if code else began
         return Cause(sentence, None, has_reason)
     terminated = next((tail for tail in tails if tail.failure_kind == "terminated"), None)
     also = f", and rank {terminated.rank} was {terminated.last['failed']}" if terminated else ""
     sentence = f"rank {lineless[0].rank} wrote nothing{also}{'; ' if code else ''}{code}"
     return Cause(sentence, lineless[0], has_reason)
+
+
+def _is_program(folder: Path) -> bool:
+    """Return whether a run is of a user's program."""
+    try:
+        spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(spec, dict) and bool(spec.get("program"))
 
 
 def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:

@@ -136,6 +136,8 @@ class RunRecord:
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
     attempt: int = 1  # The number of the attempt that succeeded.
+    later_processes: int = 0
+    """Processes that trained as a rank after the first one had ended; they were not recorded."""
     values: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
     """What was computed from this record already, by name (``analysis.measure.cached_value``)."""
 
@@ -168,6 +170,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             environment=ranks[0].notes.environment,
             ranks=ranks,
             attempt=attempt,
+            later_processes=outcome.get("later", 0),
         )
     except (KeyError, TypeError) as error:
         raise RecordError(f"{folder} is damaged: {error!r} is missing", hint=REPEAT) from error

@@ -1,7 +1,7 @@
 """Compare the sums of weights that ranks recorded, to see if they still train the same model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scalewise.record.schema import ProgramFacts
 
@@ -40,6 +40,22 @@ def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
     if not shares[worst] > ROUNDING:  # Also if it is NaN: then weights cannot be compared.
         return None
     return Drift(step, worst, shares[worst])
+
+
+def averages_weights(facts: Sequence[ProgramFacts]) -> bool:
+    """Return whether ranks, whose weights differ after steps, have equal weights after exchanges
+    between steps: they train apart and average their weights every few steps (local SGD).
+    """
+    averaged = [rank.weights.averaged if rank.weights else () for rank in facts]
+    if len(averaged) < 2 or not all(averaged) or drift(facts) is None:
+        return False
+    as_samples = [
+        replace(rank, weights=replace(rank.weights, samples=rank.weights.averaged))
+        for rank in facts
+        if rank.weights
+    ]
+    numbers = [{sample.step for sample in samples} for samples in averaged]
+    return bool(set.intersection(*numbers)) and drift(as_samples) is None
 
 
 def unsynchronised(facts: Sequence[ProgramFacts]) -> bool:

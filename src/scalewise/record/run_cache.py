@@ -85,7 +85,10 @@ def without_steps(record: RunRecord) -> RunRecord:
     """Return the record without its steps, which take most of its memory; they are read again
     when they are used. What was computed from it is not copied.
     """
-    outcome = {"started": record.started, "ended": record.ended, "attempt": record.attempt}
+    outcome = {
+        "started": record.started, "ended": record.ended, "attempt": record.attempt,
+        "later": record.later_processes,
+    }  # fmt: skip
     hosts = [rank.host for rank in record.ranks]
     notes = [rank.notes for rank in record.ranks]
     return _record(record.folder, record.spec, outcome, hosts, notes)
@@ -113,6 +116,7 @@ def _record(
             for rank, (host, note) in enumerate(zip(hosts, notes, strict=True))
         ),
         attempt=outcome["attempt"],
+        later_processes=outcome.get("later", 0),
     )
 
 

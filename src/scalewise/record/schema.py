@@ -159,6 +159,8 @@ class WeightSamples:
     shapes: str
     """A digest of the parameters' shapes."""
     samples: tuple[WeightSample, ...] = key("seen", default=(), kind=WeightSample)
+    averaged: tuple[WeightSample, ...] = key("averaged", default=(), kind=WeightSample)
+    """After exchanges between two steps; ``step`` is the number of the exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,6 +536,8 @@ class Outcome:
     ended: float
     ranks: int
     lost_ranks: tuple[int, ...] = key("lost", default=())
+    later_processes: int = key("later", default=0)
+    """Processes that began to train as a rank after the first one had ended; not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

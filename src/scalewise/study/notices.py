@@ -9,6 +9,7 @@ from typing import Protocol
 from scalewise.errors import RecordError, RunFailed, ScalewiseError
 from scalewise.launch.program import parallel_library
 from scalewise.record import replicas
+from scalewise.record.failure_cause import NO_STEP
 from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.rank_tail import read_tail
 from scalewise.record.schema import skipped_sentence
@@ -108,7 +109,7 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
         hint = f"{scaling_hint(run)}--on 1 measures it as it is"
     elif "no training step" in cause:
         hint = "report its steps with three lines of scalewise.probe, see docs/guides/attach.md"
-    elif run.program and "no rank started" in cause and "SIG" not in cause and not traceback:
+    elif run.program and NO_STEP in cause and "SIG" not in cause and not traceback:
         hint = (
             "does it train with PyTorch, or by Keras's fit, in a Python that has it? "
             "python -I, -E and -S, or a cleared environment, disable the watcher"

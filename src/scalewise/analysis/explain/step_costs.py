@@ -9,6 +9,7 @@ from scalewise.analysis.measure.cached_value import cached_value
 from scalewise.analysis.measure.ledger import steady_ledger
 from scalewise.analysis.measure.window import steady_window
 from scalewise.record.read import RunRecord
+from scalewise.record.schema import STEPS
 
 FUSED_PHASE = "step"
 """The only phase recorded if a framework runs forward, backward and update in one call."""
@@ -44,7 +45,8 @@ def step_costs(record: RunRecord) -> StepCosts | None:
         chain=build_chain(ledger, steady_window(record), record.spec.topology.world),
         exposed=ledger.exposed,
         hidden=None if ledger.hidden is None else float(ledger.hidden.mean()),
-        even_batches=bool((ledger.samples == ledger.samples[0]).all()),
+        even_batches=record.ranks[0].outline.unit == STEPS
+        or bool((ledger.samples == ledger.samples[0]).all()),
         by_rank={
             name: None if matrix is None else tuple(matrix.mean(axis=1).tolist())
             for name, matrix in matrices.items()

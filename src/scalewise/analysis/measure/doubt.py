@@ -52,6 +52,7 @@ Weakening = Literal[
     "some samples unaccounted",
     "time unaccounted",
     "frequent pauses",  # Almost every step is interrupted, and longer than it takes.
+    "later training",  # Further processes trained after the first had ended.
     "several threads",  # Several threads of a process train at the same time.
     # About a prediction.
     "uneven batch",  # The global batch cannot be divided equally among the devices.
@@ -75,6 +76,7 @@ Noting = Literal[
     "not finished",
     "failed run",
     "no trace",
+    "local SGD",  # Ranks average their weights only every few steps.
     "shared samples",  # Samples that several ranks read were counted once.
     "sequence first",
     "calls added",

@@ -259,6 +259,12 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
         f"trained: {format_seconds(paused)} count as validation or checkpoints, and "
         f"{format_seconds(trained)} as training"
     ),
+    "later training": lambda count: (
+        f"{count:,} process{'' if count == 1 else 'es'} began to train after an earlier one of the "
+        "same rank had ended: only the first training was recorded"
+    ),
+    "local SGD": "ranks train apart and average their weights every few steps (local SGD): between "
+    "averages their weights differ, as intended",
     "several threads": lambda threads, rank: (
         f"{threads} threads of rank {rank} train at the same time: their steps and phases cannot "
         "be told apart"
@@ -367,6 +373,7 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
         ("samples unknown", "samples unaccounted", "some samples unaccounted"), _state_samples
     ),
     "frequent pauses": "if that is no validation, call `probe.step(samples=…)` in the program",
+    "later training": "measure each training in a program of its own",
     "several threads": "train in one thread, or call `probe.step(samples=…)` in one of them",
     "batch too small": "predict at most {batch:,} devices, or increase the global batch",
     "uneven batch": "choose a number of devices that divides the global batch",

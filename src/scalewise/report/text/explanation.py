@@ -138,7 +138,8 @@ def point_action(point: Breakdown) -> str | None:
             "saving; do it less often, or take a larger batch per device."
         )
     # Now the cause is computation: it is slower because of small batches, or of a shared host.
-    if facts.batch < 0.9 * facts.baseline_batch:
+    is_batch_known = facts.point.global_batch is not None
+    if is_batch_known and facts.batch < 0.9 * facts.baseline_batch:
         return (
             f"A device gets {facts.batch:.3g} samples per step, and {facts.baseline_batch:.3g} "
             "on the baseline: try a larger global batch, because small batches use a device poorly."
@@ -170,7 +171,8 @@ def _input_action(point: Breakdown) -> str:
     return f"The loaders {rates}: raise workers from {loaders.workers} to {loaders.needed_workers}."
 
 
-def _balance_action(point: Breakdown) -> str:
+def _balance_action(point: Breakdown) -> str | None:
+    """Return what to try against uneven ranks; None if chance explains that one seems slower."""
     slowest = point.slowest
     if slowest and not point.facts.even_batches:
         return (
@@ -178,6 +180,8 @@ def _balance_action(point: Breakdown) -> str:
             "for example with batches of equal length."
         )
     if slowest and slowest.behind > (point.seconds["balance"] or 0.0) / 2:
+        if point.heat is not None and not point.heat.is_straggler:
+            return None
         return (
             f"Look at rank {slowest.rank} on {slowest.host}: in every step its own work takes "
             f"{format_seconds(slowest.behind)} longer than a typical rank's. Does the script do "

@@ -71,6 +71,10 @@ class Facts:
         self.next_step = 1
         """Facts are gathered next after this step."""
         self._next_weights_step = 1
+        self._exchanges = 0
+        """Exchanges between steps, as far as each was followed by a call of a model."""
+        self._exchange_pending = False
+        """Whether the weights are summed at the next call of a model."""
 
     def install(self) -> None:
         with self._optional("calls"):
@@ -97,6 +101,9 @@ class Facts:
                 self._epochs += 1
                 if sampler_epoch is not None:
                     self._sampler_epochs.add(sampler_epoch)
+            if self._exchange_pending and self._weights is not None:
+                self._exchange_pending = False
+                self._weights.compute_averaged(self._exchanges)
             if len(self._digests) < COMPARED_BATCHES:
                 self._note_batch(tensor)
             if not self._models_examined:
@@ -124,6 +131,17 @@ class Facts:
                 self._next_weights_step = next_power
                 if self._weights is not None and not self.noted["sharded"]:
                     self._weights.compute(step)
+
+    def on_exchange(self) -> bool:
+        """Note an exchange between steps, which may average weights; return whether the next call
+        of a model is to be examined: after exchanges 1, 2, 4, 8 …
+        """
+        if self._exchange_pending or self._weights is None or self.noted.get("sharded"):
+            return False
+        self._exchanges += 1
+        self._exchange_pending = self._exchanges & (self._exchanges - 1) == 0
+        self.call_may_show_facts |= self._exchange_pending
+        return self._exchange_pending
 
     def on_epoch(self, loader: Any) -> None:
         """Remember a loader that begins an epoch, if this loader may feed training."""

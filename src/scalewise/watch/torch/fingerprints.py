@@ -46,28 +46,40 @@ class WeightSums:
         self._shapes_digest = blake2b(shapes.encode(), digest_size=8).hexdigest()
         self._sums: dict[int, Any] = {}
         """By step: a tensor of the parameters' sums, then of their sums of absolute values."""
+        self._averaged: dict[int, Any] = {}
+        """The same after an exchange between two steps, by the number of the exchange."""
 
-    @torch.no_grad()
     def compute(self, step: int) -> None:
         """Sum the parameters after this step; the host does not wait for the result."""
+        self._compute(step, self._sums)
+
+    def compute_averaged(self, exchange: int) -> None:
+        """Sum the parameters after ranks may have averaged them."""
+        self._compute(exchange, self._averaged)
+
+    @torch.no_grad()
+    def _compute(self, step: int, by_step: dict[int, Any]) -> None:
         alive = [parameter for weak in self._parameters if (parameter := weak()) is not None]
         if not alive or len(alive) < len(self._parameters) or _is_capturing(alive[0]):
             return
         parts = [parameter.detach().reshape(-1)[:PARAMETER_ELEMENTS] for parameter in alive]
         sums = [part.sum(dtype=torch.float64) for part in parts]
         absolute_sums = [part.abs().sum(dtype=torch.float64) for part in parts]
-        self._sums[step] = torch.stack([*sums, *absolute_sums])
-        if len(self._sums) > 2:  # Two steps are kept, because ranks may end after different steps.
-            del self._sums[min(self._sums)]
+        by_step[step] = torch.stack([*sums, *absolute_sums])
+        if len(by_step) > 2:  # Two steps are kept, because ranks may end after different steps.
+            del by_step[min(by_step)]
 
     def facts(self) -> dict[str, Any]:
         """Return the last sums of values and of absolute values, by step."""
-        by_step = []
-        for step, tensor in sorted(self._sums.items()):
-            numbers = tensor.tolist()
-            half = len(numbers) // 2
-            by_step.append({"step": step, "sums": numbers[:half], "sizes": numbers[half:]})
-        return {"shapes": self._shapes_digest, "seen": by_step}
+        facts: dict[str, Any] = {"shapes": self._shapes_digest}
+        for name, tensors in (("seen", self._sums), ("averaged", self._averaged)):
+            facts[name] = []
+            for step, tensor in sorted(tensors.items()):
+                numbers = tensor.tolist()
+                half = len(numbers) // 2
+                sample = {"step": step, "sums": numbers[:half], "sizes": numbers[half:]}
+                facts[name].append(sample)
+        return facts
 
 
 def is_sharded(model: Any) -> bool:

@@ -302,6 +302,8 @@ class Hooks:
             if not self.facts.exchanged:
                 after_backward = self.buffer.contains(("backward",))
                 self.facts.exchanged = after_backward or private_api.may_average(args)
+            if not self.buffer.contains(("backward",)) and self.facts.on_exchange():
+                self._expect_facts()
             self.add_event(("begin", "sync"))
         return self._after_wait
 

@@ -96,7 +96,7 @@ def repeated_samples(run: WatchedRun) -> tuple[str, str] | None:
 def replica_drift(run: WatchedRun) -> tuple[str, str] | None:
     """Replicas whose weights differ after a step."""
     drift = replicas.drift(run.facts)
-    if not drift or replicas.unsynchronised(run.facts):
+    if not drift or replicas.unsynchronised(run.facts) or replicas.averages_weights(run.facts):
         return None
     return f"The replicas are not equal: {_drift_text(drift)}", WRAP_HINT
 
