@@ -217,8 +217,9 @@ def _with_stated_samples(rank: RankRecord, per_step: int, unit: str = "") -> Ran
             changed["samples"] = per_step * line["taken"]
         if "outline" in line:
             outline = line["outline"]
-            seen, of_outline = per_step * outline["steps"], unit or outline["unit"]
-            changed["outline"] = outline | {"seen": seen, "unit": of_outline}
+            changed["outline"] = outline | {"seen": per_step * outline["steps"]}
+            if unit:
+                changed["outline"]["unit"] = unit
         return changed
 
     def stated(steps: Steps) -> Steps:
