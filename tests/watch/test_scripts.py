@@ -199,7 +199,7 @@ if __name__ == "__main__":
 def test_a_second_spawn_is_told(tmp_path):
     path = tmp_path / "twice.py"
     path.write_text(SPAWNED_TWICE)
-    ranks, cause = run(Script(path=str(path), start="command", truth={}), 2, tmp_path)
+    ranks, cause = run(Script(path=str(path), args=("{devices}",), truth={}), 2, tmp_path)
     assert cause == ""
     assert [len(rank.column("samples")) for rank in ranks] == [25, 25]
     (curve,) = results.curves([tmp_path / "study"])
