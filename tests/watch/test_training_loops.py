@@ -522,3 +522,9 @@ def test_steps_and_samples_are_those_of_the_program(name, watched):
     seen = watched[name]
     assert seen.find("unwatched") is None
     assert (len(seen.column("samples")), sum(seen.column("samples"))) == (steps, samples)
+
+
+def test_updates_by_hand_of_one_model_after_another_are_in_the_ledger(watched):
+    seen = watched["optimizer_then_one_that_is_no_torch_optimizer"]
+    ledger = seen.find("ledgers")["steps"]
+    assert (ledger["calls"], ledger["by_hand"], ledger["recorded"]) == (20, 40, 60)

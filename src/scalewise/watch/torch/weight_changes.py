@@ -39,19 +39,26 @@ class WeightChanges:
         try:
             weight = self._weight()
             if weight is None:
-                weight = find_weight(loss)
-                if type(weight) not in (torch.Tensor, torch.nn.Parameter):
-                    return  # None, or a sharded one: comparing it would communicate.
-                self._weight, self._copy = ref(weight), None
+                return self._choose(find_weight(loss))
             elements = _elements(weight)
             if self._copy is not None:
+                is_equal = torch.equal(elements, self._copy)
+                if is_equal and (other := find_weight(loss)) is not weight:
+                    return self._choose(other)  # Another model is trained now.
                 self._checks += 1
-                if torch.equal(elements, self._copy):
-                    return
+                if is_equal:
+                    return None
                 self._changes += 1
             self._copy = elements.clone()
         except Exception:
             self._copy = None
+        return None
+
+    def _choose(self, weight: Any) -> None:
+        """Compare this weight from now on."""
+        if type(weight) in (torch.Tensor, torch.nn.Parameter):
+            self._weight, self._copy = ref(weight), _elements(weight).clone()
+        # Otherwise it is None, or a sharded one: comparing it would communicate.
 
     def end_window(self, backwards: int, longest: int) -> None:
         """End a long window at an optimizer's step; ``longest`` is that of usual ones before."""
