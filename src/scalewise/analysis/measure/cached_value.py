@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalewise.errors import ScalewiseError
 from scalewise.record.node_samples import NodeRecord, RunNodes
@@ -18,6 +19,8 @@ from scalewise.record.read import RunRecord
 
 Value = TypeVar("Value")
 NodeFunction = Callable[[RunRecord, Sequence[NodeRecord]], Value]
+_ARRAY = get_origin(NDArray[np.float64])
+"""``NDArray[T]`` is ``ndarray[…, dtype[T]]``; since NumPy 2.5 it is an alias of its own."""
 FUNCTIONS: dict[str, Callable[[RunRecord], Any]] = {}
 """Every function whose value is cached, by name."""
 
@@ -118,8 +121,8 @@ def _decode(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         hints = _hints(kind)
         return kind(**{name: _decode(hints[name], each) for name, each in value.items()})
-    if origin is np.ndarray:
-        return np.array(value, dtype=get_args(inner[1])[0])
+    if origin is _ARRAY:
+        return np.array(value, dtype=(get_args(inner[-1]) or inner)[0])
     if origin is tuple:
         return _decode_tuple(inner, value)
     if origin is list or origin is Sequence:
