@@ -103,6 +103,10 @@ class Hooks:
         """The id of the model that was last called to train; 0 while its facts are incomplete."""
         self.replicated = self.input_has_batch = False
         """Whether that model is wrapped in DDP, and its input shows the number of samples."""
+        self.syncing = False
+        """Whether the DDP model that was called last reduces its gradients in the next backward."""
+        self._compiled_class: Any = ()
+        """The class of compiled models, once it is imported; nothing is an instance of ()."""
         self.manual_updates = ManualUpdates(
             lambda updates: self.hot.step_ends(updates, (), {}),
             self._give_up_manual_updates,
@@ -211,8 +215,12 @@ class Hooks:
     def forward(self, args: Args, kwargs: Kwargs) -> None:
         """Record the call of a model, and gather facts from it."""
         self.before_activity()
-        model, training = args[0], is_grad_enabled()
-        unsettled = training and id(model) != self.settled_model_id
+        called = model = args[0]
+        if isinstance(called, self._compiled_class):
+            self._before_compile(args, kwargs)
+            model = getattr(called, "_orig_mod", called)
+        training = is_grad_enabled()
+        unsettled = training and id(called) != self.settled_model_id
         self._called_model |= training
         # In eval mode with gradients: the observer decides later whether this is training.
         undecided_eval = training and not model.training and not self.observer.trains_in_eval
@@ -227,15 +235,17 @@ class Hooks:
             samples = 1
         self.input_has_batch = samples is not None
         syncing = training and self.replicated and model.require_backward_grad_sync
+        if self.replicated:
+            self.syncing = syncing
         if undecided_eval:
-            self.add_event(("forward_eval", samples, syncing, id(model)))
+            self.add_event(("forward_eval", samples, syncing, id(called)))
         else:
-            self.add_event(("forward", samples, training, syncing, id(model)))
+            self.add_event(("forward", samples, training, syncing, id(called)))
         if unsettled:
             if self.facts.call_may_show_facts:
                 self.facts.on_call(model, tensor)
             complete = not self.facts.call_may_show_facts and not self.searches_updates
-            self.settled_model_id = id(model) if complete else 0
+            self.settled_model_id = id(called) if complete else 0
 
     def _end_forward(self, output: Any = None) -> None:
         self.add_event(("forwarded",))
@@ -273,13 +283,10 @@ class Hooks:
 
     def wrap_compiled(self, module: ModuleType) -> None:
         """Hook the calls of compiled models: the hooks of the modules inside are not called."""
-
-        def before_forward(args: Args, kwargs: Kwargs) -> AfterCall:
-            self._before_compile(args, kwargs)
-            self.forward((getattr(args[0], "_orig_mod", args[0]), *args[1:]), kwargs)
-            return self._end_forward
-
-        self.patches.wrap(module.OptimizedModule, "__call__", before_forward)
+        self._compiled_class = module.OptimizedModule
+        original = module.OptimizedModule.__call__
+        wrapped = self.hot.around_compiled(original)
+        self.patches.add((module.OptimizedModule, "__call__", original, wrapped))
 
     def _before_compile(self, args: Args, kwargs: Kwargs) -> None:
         """Remove the hooks on every module, because a compiler would trace these hooks."""

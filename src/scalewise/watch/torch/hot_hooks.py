@@ -30,6 +30,7 @@ class HotHooks:
     """The hooks, and the function that updates their variables."""
 
     around_forward: Callable[..., Callable[..., Any]]
+    around_compiled: Callable[[Callable[..., Any]], Callable[..., Any]]
     around_backward: Callable[[Callable[..., Any]], Callable[..., Any]]
     around_fetch: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
     last_gradient: Callable[..., None]
@@ -57,16 +58,21 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     """The most in any step; and the number from which on weights may be updated by hand."""
     last_optimizer = 0  # The id of the optimizer that stepped last.
     stepped_optimizers, updates = slow.stepped_optimizers, slow.manual_updates
+    forwards = 0
+    """How many recorded calls of models are running, one inside the other."""
+    syncing = False
+    """Whether the DDP model that was called last reduces its gradients in the next backward."""
     steps_left = 0  # How many more steps may be buffered.
     flush_at = 0.0
 
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
-        nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards
+        nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards, syncing
         record, now = buffer.append if watcher.enabled else None, buffer.now
         may_compile, manual_updates = slow.may_compile, slow.searches_updates
         max_backwards = max(slow.max_backwards, most_backwards)
         settled_model_id, replicated = slow.settled_model_id, slow.replicated
+        syncing = slow.syncing
         input_has_batch = slow.input_has_batch
         trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
         inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
@@ -82,6 +88,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
+            nonlocal forwards, syncing
             # A compiler that traces this function follows only this first branch.
             if (may_compile and compiling()) or record is None:
                 return original(*args, **kwargs)
@@ -95,8 +102,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 and is_grad_enabled()
                 and (trains_in_eval or args[0].training)
             ):
-                syncing = replicated and args[0].require_backward_grad_sync
-                record((("forward", shape[0], True, syncing, settled_model_id), now()))
+                if replicated:
+                    slow.syncing = syncing = args[0].require_backward_grad_sync
+                syncs = replicated and syncing
+                record((("forward", shape[0], True, syncs, settled_model_id), now()))
             elif model_ids is None or id(args[0]) in model_ids or not is_grad_enabled():
                 try:
                     slow.forward(args, kwargs)
@@ -105,11 +114,28 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 refresh()
             else:
                 return original(*args, **kwargs)
+            forwards += 1
             try:
                 return original(*args, **kwargs)
             finally:
+                forwards -= 1
                 if record is not None:
                     record((("forwarded",), now()))
+
+        return watched
+
+    def around_compiled(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a compiled model's ``__call__``, recorded unless another model calls it.
+
+        In ``DDP(compile(model))`` the call of DDP is recorded.
+        """
+        outermost = around_forward(original)
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if (may_compile and compiling()) or forwards:
+                return original(*args, **kwargs)
+            return outermost(*args, **kwargs)
 
         return watched
 
@@ -166,7 +192,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     def last_gradient(*gradients: Any) -> None:
         """Record that from now on this backward only waits for other ranks."""
-        if not (may_compile and compiling()) and record is not None:
+        if not (may_compile and compiling()) and record is not None and syncing:
             record((("split", "sync"), now()))
 
     def step_begins(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
@@ -213,6 +239,6 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     refresh()
     return HotHooks(
-        around_forward, around_backward, around_fetch, last_gradient, step_begins, step_ends,
-        refresh,
+        around_forward, around_compiled, around_backward, around_fetch, last_gradient,
+        step_begins, step_ends, refresh,
     )  # fmt: skip
