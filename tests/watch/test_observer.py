@@ -360,7 +360,7 @@ class Unwilling(Graphs):
         ((tokens(512), tokens(64)), 64, 64),
         (((tokens(500), tokens(64)), tokens(64)), 64, 64),
         ({"text": tokens(500), "label": tokens(64)}, 64, 64),
-        ({"text": tokens(500), "label": tokens(64)}, None, 500),
+        ({"text": tokens(500), "label": tokens(64)}, None, None),
         (Graphs(640, 32, num_graphs=32), None, 32),
         (Graphs(641, 32), 32, 32),
         (Graphs(640, 32), 32, 32),

@@ -38,8 +38,9 @@ def samples_and_tensor(
     64
     """
     if isinstance(values, torch.Tensor):
-        shape = values.shape
-        return (shape[0] if shape else None), values
+        return first_size(values), values
+    if isinstance(values, nn.utils.rnn.PackedSequence):
+        return int(values.batch_sizes[0]), values.data
     if depth == 0:
         return None, None
     if isinstance(values, Mapping):
@@ -52,6 +53,49 @@ def samples_and_tensor(
     if (samples := _samples_of_list(values, drawn)) is not None:
         return samples, samples_and_tensor(values[0], depth=depth - 1)[1]
     return _search_parts(values, drawn, depth)
+
+
+def first_size(tensor: torch.Tensor) -> int | None:
+    """Return a tensor's first size, None if it has none; a nested tensor has no other sizes."""
+    return tensor.size(0) if tensor.dim() else None
+
+
+def loaded_samples_and_tensor(batch: Any, drawn: int | None, *, exact: bool) -> SamplesAndTensor:
+    """Return the number of samples in a loader's batch, None if unclear, and its first tensor.
+
+    If the sampler drew exactly that many, these count: not rows that concatenate views of
+    them, pairs, tokens or nodes. But fewer count if a collate function left some of them out.
+
+    >>> loaded_samples_and_tensor(torch.zeros(16, 3), 8, exact=True)[0]
+    8
+    >>> loaded_samples_and_tensor(torch.zeros(7, 3), 8, exact=True)[0]
+    7
+    """
+    samples, tensor = samples_and_tensor(batch, drawn)
+    if drawn is None or not exact:
+        return samples, tensor
+    if samples is not None and tensor is not None and drawn < 2 * samples < 2 * drawn:
+        has_sequences_first = tensor.dim() == 3 and tensor.size(1) == drawn
+        if first_size(tensor) == samples and not has_sequences_first:
+            return samples, tensor
+    return drawn, tensor
+
+
+def input_rows_and_tensor(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loaded_rows: int
+) -> SamplesAndTensor:
+    """Return the rows of a model's input, None if its tensors disagree, and its first tensor.
+
+    A tensor with as many rows as the loader's batch, ``loaded_rows``, needs no other that agrees.
+    """
+    rows, tensor = samples_and_tensor(args)
+    if tensor is None:
+        rows, tensor = samples_and_tensor(kwargs)
+    if tensor is None:
+        return rows, None
+    if rows is None and loaded_rows and first_size(tensor) == loaded_rows:
+        rows = loaded_rows
+    return (1 if is_one_sample(model, tensor) else rows), tensor
 
 
 def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor:
@@ -68,8 +112,38 @@ def _search_parts(parts: Any, drawn: int | None, depth: int) -> SamplesAndTensor
             entries = drawn
         if entries is None and is_sequence:
             entries = _count_sequences(parts)
+        if entries is None and drawn is None and _is_contradicted(tensor, parts):
+            return None, tensor
         return entries or samples, tensor
     return entries, None
+
+
+def _is_contradicted(tensor: Any, parts: Any) -> bool:
+    """Return whether the other tensors have other first sizes than the first tensor.
+
+    These say nothing: one row that is for all samples, the target of each token in one row, a mask
+    or another tensor for each position of a sequence, a recurrent layer's state.
+    """
+    if tensor is None or tensor.is_nested or not tensor.dim():
+        return False
+    sizes = list(tensor.shape)
+    shapes = [
+        list(other.shape) for part in parts for other in _tensors(part) if other is not tensor
+    ]
+    for shape in shapes:
+        if shape[0] == sizes[0] or (len(shape) == 3 and shape[1] == sizes[0]):
+            return False
+    per_token = {sizes[0] * sizes[1], sizes[1]} if len(sizes) > 1 else set()
+    return any(shape[0] not in {1, *per_token} for shape in shapes)
+
+
+def _tensors(part: Any) -> list[torch.Tensor]:
+    """Return the tensors in a part of a batch that have sizes."""
+    if isinstance(part, nn.utils.rnn.PackedSequence):
+        return []
+    items = part if isinstance(part, (list, tuple)) else [part]
+    tensors = [item for item in items if isinstance(item, torch.Tensor) and item.dim()]
+    return [tensor for tensor in tensors if not tensor.is_nested]
 
 
 def _is_drawn_batch(drawn: int, samples: int, tensor: Any, part_sizes: list[list[int]]) -> bool:
@@ -134,11 +208,13 @@ def _count_sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
 def _possible_sizes(part: Any) -> list[int]:
     """Return the sizes of a part that may be the number of samples, the likeliest first."""
     if isinstance(part, torch.Tensor):
-        return [part.shape[0]] if part.ndim else []
+        return [part.size(0)] if part.ndim else []
+    if isinstance(part, nn.utils.rnn.PackedSequence):
+        return [int(part.batch_sizes[0])]
     if not isinstance(part, (list, tuple)) or not part:
         return []
     lengths = {
-        item.shape[0] if isinstance(item, torch.Tensor) and item.ndim else None for item in part
+        item.size(0) if isinstance(item, torch.Tensor) and item.ndim else None for item in part
     }
     length = lengths.pop()
     if lengths or length is None:  # The items have several lengths, or none.
@@ -177,8 +253,10 @@ class Discovery:
         before_call: Callable[..., None],
         after_call: Callable[[], None],
         wrap_call: Callable[..., Callable[..., Any]],
+        is_elsewhere: Callable[[], bool],
     ) -> None:
         self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
+        self._is_elsewhere = is_elsewhere
         self._handles: list[Any] = []
         self._running: tuple[nn.Module, bool] | None = None
         """The model that is being called, and whether these hooks record the call."""
@@ -241,6 +319,8 @@ class Discovery:
 
     def _before_module(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self._running or private_api.in_backward():
+            return
+        if self._is_elsewhere():
             return
         if any(parameter.requires_grad for parameter in module.parameters()):  # Not in a loss.
             # A wrapped ``__call__`` or ``forward`` records the call itself.

@@ -6,8 +6,10 @@ being compiled, nor in a forked child.
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,12 @@ from scalewise.probe.torch.sync_timer import wrap_wait
 from scalewise.probe.watcher import Watcher, get_watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.ddp_models import DdpModels
-from scalewise.watch.torch.discovery import Discovery, is_one_sample, on_delete, samples_and_tensor
+from scalewise.watch.torch.discovery import (
+    Discovery,
+    input_rows_and_tensor,
+    loaded_samples_and_tensor,
+    on_delete,
+)
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
 from scalewise.watch.torch.hot_hooks import INSPECTED_STEPS, make_hot_hooks
@@ -37,6 +44,7 @@ from scalewise.watch.torch.loaders import Loaders
 from scalewise.watch.torch.manual_updates import ManualUpdates
 from scalewise.watch.torch.patches import AfterCall, Args, Kwargs, Patches
 from scalewise.watch.torch.profiler import Profile
+from scalewise.watch.torch.stretches import Stretches
 
 if TYPE_CHECKING:  # Imported only for a run with ``certify``.
     from scalewise.watch.torch.certificate import Certificate
@@ -121,11 +129,14 @@ class Hooks:
         more than in any step before are needed, too."""
         self.stepped_optimizers: set[int] = set()
         """Ids of the optimizers that have stepped."""
+        self.training_thread = threading.main_thread().ident or 0
+        """The thread that trains: what other threads do is no part of a step."""
+        self._stretches = Stretches()
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe
         self.discovery = Discovery(
-            safe(self.forward), safe(self._end_forward), self.hot.around_forward
+            safe(self.forward), safe(self._end_forward), self.hot.around_forward, self._is_elsewhere
         )
         self.ddp = DdpModels(self.hot.last_gradient)
         self._model_ids: set[int] = set()
@@ -212,8 +223,14 @@ class Hooks:
         self.discovery.remove()
         self.ddp.remove()
 
-    def forward(self, args: Args, kwargs: Kwargs) -> None:
-        """Record the call of a model, and gather facts from it."""
+    def _is_elsewhere(self) -> bool:
+        """Return whether the caller is no part of a step: another thread, or inside a loader."""
+        return self.hot.is_fetching() or get_ident() != self.training_thread
+
+    def forward(self, args: Args, kwargs: Kwargs) -> bool:
+        """Record the call of a model, and gather facts from it; return whether it is recorded."""
+        if self._is_elsewhere():
+            return False
         self.before_activity()
         called = model = args[0]
         if isinstance(called, self._compiled_class):
@@ -228,24 +245,28 @@ class Hooks:
             self._begin_model(model)
             if self.certificate is not None:
                 self.certificate.on_forward(model, (args[1:], kwargs))
-        samples, tensor = samples_and_tensor(args[1:])
-        if tensor is None:
-            samples, tensor = samples_and_tensor(kwargs)
-        if tensor is not None and is_one_sample(model, tensor):
-            samples = 1
-        self.input_has_batch = samples is not None
+        rows, tensor = input_rows_and_tensor(model, args[1:], kwargs, self._stretches.rows)
+        continues = False
+        if training and self._looks_into_batches():
+            rows, continues = self._stretches.call(rows, tensor)
+        self.input_has_batch = rows is not None and not self._stretches.in_use
         syncing = training and self.replicated and model.require_backward_grad_sync
         if self.replicated:
             self.syncing = syncing
         if undecided_eval:
-            self.add_event(("forward_eval", samples, syncing, id(called)))
+            self.add_event(("forward_eval", rows, syncing, id(called)))
         else:
-            self.add_event(("forward", samples, training, syncing, id(called)))
+            further = (True,) if continues else ()
+            self.add_event(("forward", rows, training, syncing, id(called), *further))
         if unsettled:
             if self.facts.call_may_show_facts:
                 self.facts.on_call(model, tensor)
             complete = not self.facts.call_may_show_facts and not self.searches_updates
             self.settled_model_id = id(called) if complete else 0
+        return True
+
+    def _looks_into_batches(self) -> bool:
+        return self.watcher.steps <= INSPECTED_STEPS or self._stretches.in_use
 
     def _end_forward(self, output: Any = None) -> None:
         self.add_event(("forwarded",))
@@ -357,6 +378,9 @@ class Hooks:
         self._end_manual_updates()
 
     def _before_optimizer_init(self, args: Args, kwargs: Kwargs) -> AfterCall:
+        if not self._optimizer_seen:  # The thread that makes the first optimizers trains.
+            self.training_thread = get_ident()
+            self.hot.refresh()
         if self.searches_updates:
             self._end_manual_updates()
         return lambda result: self._add_optimizer(args[0])
@@ -433,6 +457,7 @@ class Hooks:
 
     def after_steps(self, optimizer: Any) -> None:
         """Do what is due after this step, and set how many further steps may be buffered."""
+        self._stretches.end_step()
         steps = self.watcher.steps
         self.facts.after_step(optimizer)
         self._check_discovery()
@@ -458,8 +483,10 @@ class Hooks:
 
     # Loaders, checkpoints, rendezvous, end.
 
-    def _before_iter(self, args: Args, kwargs: Kwargs) -> AfterCall:
+    def _before_iter(self, args: Args, kwargs: Kwargs) -> AfterCall | None:
         loader = args[0]
+        if self.hot.is_fetching():
+            return None  # A loader that feeds the dataset of another one.
         self.facts.on_epoch(loader)
         self.loaders.on_epoch(loader)
         if self.certificate is not None:
@@ -467,6 +494,8 @@ class Hooks:
         self._begun = True
         self.input_has_batch = False  # Inspect the first batch: an unknown model may be trained.
         self._expect_facts()
+        if self._is_elsewhere():
+            return lambda iterator: self.ledgers.begin_pass(loader, iterator)
         self.add_event(("fetch", id(loader)))
 
         def after_iter(iterator: Any) -> None:
@@ -476,21 +505,25 @@ class Hooks:
 
         return after_iter
 
-    def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
-        """Return the number of samples in a loader's batch, if known, and gather facts from it."""
+    def inspect_batch(self, batch: Any, iterator: Any) -> tuple[Any, ...]:
+        """Return the event of a loader's batch, with its samples and rows; gather facts from it."""
         try:
-            samples, tensor = samples_and_tensor(batch, private_api.drawn_samples(iterator))
+            drawn, exact = private_api.drawn_samples(iterator), private_api.draws_exactly(iterator)
+            samples, tensor = loaded_samples_and_tensor(batch, drawn, exact=exact)
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples)
+            rows = self._stretches.begin_batch(tensor)
         except Exception as problem:
             self.disable(problem)
-            return None
-        return samples
+            return ("fetched", None)
+        return ("fetched", samples, rows if samples is not None and rows != samples else None)
 
     def wrap_saving(self, owner: Any, name: str) -> None:
         """Hook a function that writes checkpoints."""
 
-        def before_save(args: Args, kwargs: Kwargs) -> AfterCall:
+        def before_save(args: Args, kwargs: Kwargs) -> AfterCall | None:
+            if get_ident() != self.training_thread:
+                return None
             self.before_activity()
             self._begun = True
             self.add_event(("saving",))

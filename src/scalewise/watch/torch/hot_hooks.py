@@ -8,6 +8,7 @@ an object changes, and ``make_hot_hooks`` is one long function with branches ins
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +38,8 @@ class HotHooks:
     step_begins: Callable[..., None]
     step_ends: Callable[..., None]
     refresh: Callable[[], None]
+    is_fetching: Callable[[], bool]
+    """Whether the training waits for a loader. What the loader calls then is input."""
 
 
 def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotHooks:
@@ -48,8 +51,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     count_backward, count_fetch = slow.ledgers.count_backward, slow.ledgers.count_fetch
     count_exhausted = slow.ledgers.count_exhausted
     may_compile = inspects_batches = replicated = input_has_batch = False
-    manual_updates = trains_in_eval = False
-    settled_model_id = 0
+    manual_updates = trains_in_eval = fetching = False
+    settled_model_id = training_thread = 0
     depth = 0
     """How many optimizer steps are nested at the moment."""
     backwards = 0
@@ -68,12 +71,13 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
         nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards, syncing
+        nonlocal training_thread
         record, now = buffer.append if watcher.enabled else None, buffer.now
         may_compile, manual_updates = slow.may_compile, slow.searches_updates
         max_backwards = max(slow.max_backwards, most_backwards)
         settled_model_id, replicated = slow.settled_model_id, slow.replicated
         syncing = slow.syncing
-        input_has_batch = slow.input_has_batch
+        input_has_batch, training_thread = slow.input_has_batch, slow.training_thread
         trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
         inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
 
@@ -90,7 +94,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         def watched(*args: Any, **kwargs: Any) -> Any:
             nonlocal forwards, syncing
             # A compiler that traces this function follows only this first branch.
-            if (may_compile and compiling()) or record is None:
+            if (may_compile and compiling()) or record is None or fetching:
                 return original(*args, **kwargs)
             # The usual case: the settled model is called to train, with a plain tensor as input.
             if (
@@ -98,20 +102,23 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 and input_has_batch
                 and len(args) > 1
                 and type(args[1]) is Tensor
-                and len(shape := args[1].shape) > 1
+                and args[1].dim() > 1  # A nested tensor has no ``shape``.
                 and is_grad_enabled()
                 and (trains_in_eval or args[0].training)
             ):
                 if replicated:
                     slow.syncing = syncing = args[0].require_backward_grad_sync
                 syncs = replicated and syncing
-                record((("forward", shape[0], True, syncs, settled_model_id), now()))
+                record((("forward", args[1].size(0), True, syncs, settled_model_id), now()))
             elif model_ids is None or id(args[0]) in model_ids or not is_grad_enabled():
+                recorded = False
                 try:
-                    slow.forward(args, kwargs)
+                    recorded = slow.forward(args, kwargs)
                 except Exception as problem:
                     slow.disable(problem)
                 refresh()
+                if not recorded:
+                    return original(*args, **kwargs)
             else:
                 return original(*args, **kwargs)
             forwards += 1
@@ -167,11 +174,19 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
+            nonlocal fetching
             if record is None:
+                return original(iterator)
+            if get_ident() != training_thread:  # Another thread reads ahead.
+                batch = original(iterator)
+                count_fetch(iterator)
+                return batch
+            if fetching:  # The dataset of a loader reads from another one.
                 return original(iterator)
             if manual_updates:
                 slow.before_activity()
             record((("fetch", getattr(iterator, LOADER, 0)), now()))
+            fetching = True
             try:
                 batch = original(iterator)
             except BaseException:
@@ -179,13 +194,14 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                     count_exhausted()
                     record((("exhausted",), now()))
                 raise
+            finally:
+                fetching = False
             count_fetch(iterator)
-            if input_has_batch and not inspects_batches:
-                samples = None
-            else:
-                samples = slow.inspect_batch(batch, iterator)
+            event: tuple[Any, ...] = ("fetched", None)
+            if inspects_batches or not input_has_batch:
+                event = slow.inspect_batch(batch, iterator)
             if record is not None:
-                record((("fetched", samples), now()))
+                record((event, now()))
             return batch
 
         return watched
@@ -240,5 +256,5 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     refresh()
     return HotHooks(
         around_forward, around_compiled, around_backward, around_fetch, last_gradient,
-        step_begins, step_ends, refresh,
+        step_begins, step_ends, refresh, lambda: fetching,
     )  # fmt: skip

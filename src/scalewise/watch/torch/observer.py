@@ -22,7 +22,7 @@ from scalewise.watch.torch.timeline import Timeline
 
 MAX_WITHHELD = 16
 """How many steps of a model that is not known yet wait for a step that shows their samples."""
-NESTING = ("forward", "validate", "backward", "sync")
+NESTING = ("input", "forward", "validate", "backward", "sync")
 """A model that is called during one of these activities does not begin another activity."""
 
 
@@ -101,12 +101,12 @@ class Observer:
         self._eval_forward = None
         self.pauses.fetch(source, accumulating=self.in_step and not self._forwards)
 
-    def fetched(self, samples: int | None) -> None:
-        """The loader has returned a batch."""
+    def fetched(self, samples: int | None, rows: int | None = None) -> None:
+        """The loader has returned a batch; ``rows`` is the first size of its first tensor."""
         self.exhausted()  # A fetch ends in the same way with and without a batch.
         fetch = self.pauses.last_fetch
         fetch.has_batch = self._has_fetched = True
-        self.counts.fetched(fetch.source, samples)
+        self.counts.fetched(fetch.source, samples, rows)
 
     def exhausted(self) -> None:
         """The loader has returned an iterator instead of a batch, or has no more batches."""
@@ -114,10 +114,16 @@ class Observer:
         self.pauses.last_fetch.end = len(self.timeline.names)
 
     def forward(
-        self, samples: int | None, training: bool, syncing: bool = False, model: Hashable = None
+        self,
+        rows: int | None,
+        training: bool,
+        syncing: bool = False,
+        model: Hashable = None,
+        continues: bool = False,
     ) -> None:
         """A model is called. ``training`` says whether gradients are enabled, ``syncing`` whether
-        the backward of this call reduces gradients over ranks.
+        the backward of this call reduces gradients over ranks, ``continues`` whether an earlier
+        step used another stretch of the same sequences.
         """
         self._eval_forward = None
         stack = self.timeline.activities
@@ -133,7 +139,7 @@ class Observer:
             self.begin("forward")
             self._note_possible_end()
             if not repeated:  # A closure may be called many times for one batch.
-                self.counts.train(samples, model)
+                self.counts.train(rows, model, continues=continues)
             self._forwards += 1
             if model is not None:
                 self._models.add(model)

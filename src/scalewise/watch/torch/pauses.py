@@ -125,7 +125,7 @@ class Pauses:
         ]
         fetches = [item for item in self.candidates if item not in validation]
         if before_training and fetches:
-            validation = self._without_teachers(validation, fetches[-1])
+            validation = self._without_teachers(validation, fetches)
         if not validation:
             return
         end = max(item.end for item in validation)
@@ -192,12 +192,24 @@ class Pauses:
         self._shift(end)
         self.detour = None
 
-    def _without_teachers(self, items: list[Candidate], fetch: Candidate) -> list[Candidate]:
-        """Return ``items`` without a teacher model's forwards, which follow the last ``fetch``."""
+    def _without_teachers(
+        self, items: list[Candidate], fetches: list[Candidate]
+    ) -> list[Candidate]:
+        """Return ``items`` without forwards of a teacher model, which follow the last fetch.
+
+        With gradient caching, each of several batches is such a fetch with its forward: then all
+        batches of the same iterator are trained on next, and so none of these is validation.
+        """
+        fetch, loaders = fetches[-1], self.training_loaders
         teachers = [item for item in items if item.start >= fetch.end]
-        loaders = self.training_loaders
         if len(teachers) > MAX_TEACHER_FORWARDS and loaders and fetch.source not in loaders:
             return items
+        if teachers:
+            ends = [other.start for other in fetches if not other.has_batch]
+            begin = max([*ends, *(item.end for item in items if item.kind == "fetch")], default=0)
+            batches = (other for other in fetches if other.has_batch and other.start >= begin)
+            first = next(batches, fetch)
+            teachers = [item for item in items if item.start >= first.end]
         for item in teachers:
             self._timeline.rename(item.start, item.end, "forward", only="validate")
         return [item for item in items if item not in teachers]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from scalewise.probe.torch.sync_timer import Patch
 
@@ -71,6 +71,18 @@ def drawn_samples(iterator: Any) -> int | None:
     except Exception:
         return size
     return min(size, remaining) if remaining > 0 else size
+
+
+def draws_exactly(iterator: Any) -> bool:
+    """Return whether each batch of an iterator has ``drawn_samples``, by PyTorch's own sampler.
+
+    An iterable dataset may end within a batch, and another sampler may draw batches of other sizes.
+    """
+    try:
+        is_stream = isinstance(iterator._dataset, IterableDataset)
+        return type(iterator._index_sampler) is BatchSampler and not is_stream
+    except Exception:
+        return False
 
 
 def buffer_exchange_methods() -> list[tuple[Any, str]]:
