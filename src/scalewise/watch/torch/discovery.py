@@ -60,25 +60,27 @@ def first_size(tensor: torch.Tensor) -> int | None:
     return tensor.size(0) if tensor.dim() else None
 
 
-def loaded_samples_and_tensor(batch: Any, drawn: int | None, *, exact: bool) -> SamplesAndTensor:
-    """Return the number of samples in a loader's batch, None if unclear, and its first tensor.
+def samples_rows_and_tensor(
+    batch: Any, drawn: int | None, *, exact: bool
+) -> tuple[int | None, int | None, torch.Tensor | None]:
+    """Return the samples of a loader's batch, None if unclear; its rows, and its first tensor.
 
-    If the sampler drew exactly that many, these count: not rows that concatenate views of
-    them, pairs, tokens or nodes. But fewer count if a collate function left some of them out.
+    If the sampler drew exactly that many, these count: not rows that concatenate views of them,
+    pairs, tokens or nodes. But fewer count if a collate function left some of them out.
 
-    >>> loaded_samples_and_tensor(torch.zeros(16, 3), 8, exact=True)[0]
-    8
-    >>> loaded_samples_and_tensor(torch.zeros(7, 3), 8, exact=True)[0]
-    7
+    >>> samples_rows_and_tensor(torch.zeros(16, 3), 8, exact=True)[:2]
+    (8, 16)
+    >>> samples_rows_and_tensor(torch.zeros(7, 3), 8, exact=True)[:2]
+    (7, 7)
     """
-    samples, tensor = samples_and_tensor(batch, drawn)
+    rows, tensor = samples_and_tensor(batch, drawn)
     if drawn is None or not exact:
-        return samples, tensor
-    if samples is not None and tensor is not None and drawn < 2 * samples < 2 * drawn:
+        return rows, rows, tensor
+    if rows is not None and tensor is not None and drawn < 2 * rows < 2 * drawn:
         has_sequences_first = tensor.dim() == 3 and tensor.size(1) == drawn
-        if first_size(tensor) == samples and not has_sequences_first:
-            return samples, tensor
-    return drawn, tensor
+        if first_size(tensor) == rows and not has_sequences_first:
+            return rows, rows, tensor
+    return drawn, rows, tensor
 
 
 def input_rows_and_tensor(

@@ -33,8 +33,8 @@ from scalewise.watch.torch.ddp_models import DdpModels
 from scalewise.watch.torch.discovery import (
     Discovery,
     input_rows_and_tensor,
-    loaded_samples_and_tensor,
     on_delete,
+    samples_rows_and_tensor,
 )
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
@@ -129,8 +129,9 @@ class Hooks:
         more than in any step before are needed, too."""
         self.stepped_optimizers: set[int] = set()
         """Ids of the optimizers that have stepped."""
-        self.training_thread = threading.main_thread().ident or 0
-        """The thread that trains: what other threads do is no part of a step."""
+        self.training_threads = {threading.main_thread().ident or 0}
+        """The threads that make optimizers or call their steps, and the main thread. What other
+        threads do is no part of a step."""
         self._stretches = Stretches()
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
@@ -225,7 +226,7 @@ class Hooks:
 
     def _is_elsewhere(self) -> bool:
         """Return whether the caller is no part of a step: another thread, or inside a loader."""
-        return self.hot.is_fetching() or get_ident() != self.training_thread
+        return self.hot.is_fetching() or get_ident() not in self.training_threads
 
     def forward(self, args: Args, kwargs: Kwargs) -> bool:
         """Record the call of a model, and gather facts from it; return whether it is recorded."""
@@ -378,9 +379,7 @@ class Hooks:
         self._end_manual_updates()
 
     def _before_optimizer_init(self, args: Args, kwargs: Kwargs) -> AfterCall:
-        if not self._optimizer_seen:  # The thread that makes the first optimizers trains.
-            self.training_thread = get_ident()
-            self.hot.refresh()
+        self.training_threads.add(get_ident())
         if self.searches_updates:
             self._end_manual_updates()
         return lambda result: self._add_optimizer(args[0])
@@ -458,6 +457,7 @@ class Hooks:
     def after_steps(self, optimizer: Any) -> None:
         """Do what is due after this step, and set how many further steps may be buffered."""
         self._stretches.end_step()
+        self.training_threads.add(get_ident())
         steps = self.watcher.steps
         self.facts.after_step(optimizer)
         self._check_discovery()
@@ -509,20 +509,20 @@ class Hooks:
         """Return the event of a loader's batch, with its samples and rows; gather facts from it."""
         try:
             drawn, exact = private_api.drawn_samples(iterator), private_api.draws_exactly(iterator)
-            samples, tensor = loaded_samples_and_tensor(batch, drawn, exact=exact)
+            samples, rows, tensor = samples_rows_and_tensor(batch, drawn, exact=exact)
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples)
-            rows = self._stretches.begin_batch(tensor)
+            self._stretches.begin_batch(tensor, rows)
         except Exception as problem:
             self.disable(problem)
             return ("fetched", None)
-        return ("fetched", samples, rows if samples is not None and rows != samples else None)
+        return ("fetched", samples, rows if rows != samples else None)
 
     def wrap_saving(self, owner: Any, name: str) -> None:
         """Hook a function that writes checkpoints."""
 
         def before_save(args: Args, kwargs: Kwargs) -> AfterCall | None:
-            if get_ident() != self.training_thread:
+            if get_ident() not in self.training_threads:
                 return None
             self.before_activity()
             self._begun = True

@@ -39,7 +39,7 @@ class HotHooks:
     step_ends: Callable[..., None]
     refresh: Callable[[], None]
     is_fetching: Callable[[], bool]
-    """Whether the training waits for a loader. What the loader calls then is input."""
+    """Whether this thread waits for a loader; what the loader calls then is input."""
 
 
 def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotHooks:
@@ -51,8 +51,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     count_backward, count_fetch = slow.ledgers.count_backward, slow.ledgers.count_fetch
     count_exhausted = slow.ledgers.count_exhausted
     may_compile = inspects_batches = replicated = input_has_batch = False
-    manual_updates = trains_in_eval = fetching = False
-    settled_model_id = training_thread = 0
+    manual_updates = trains_in_eval = False
+    settled_model_id = 0
+    fetching_thread = 0  # The thread that waits for a loader; 0 if none does.
+    training_threads = slow.training_threads
     depth = 0
     """How many optimizer steps are nested at the moment."""
     backwards = 0
@@ -71,13 +73,12 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
         nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards, syncing
-        nonlocal training_thread
         record, now = buffer.append if watcher.enabled else None, buffer.now
         may_compile, manual_updates = slow.may_compile, slow.searches_updates
         max_backwards = max(slow.max_backwards, most_backwards)
         settled_model_id, replicated = slow.settled_model_id, slow.replicated
         syncing = slow.syncing
-        input_has_batch, training_thread = slow.input_has_batch, slow.training_thread
+        input_has_batch = slow.input_has_batch
         trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
         inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
 
@@ -94,7 +95,9 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         def watched(*args: Any, **kwargs: Any) -> Any:
             nonlocal forwards, syncing
             # A compiler that traces this function follows only this first branch.
-            if (may_compile and compiling()) or record is None or fetching:
+            if (may_compile and compiling()) or record is None:
+                return original(*args, **kwargs)
+            if fetching_thread and fetching_thread == get_ident():  # It is called by a dataset.
                 return original(*args, **kwargs)
             # The usual case: the settled model is called to train, with a plain tensor as input.
             if (
@@ -174,19 +177,19 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
-            nonlocal fetching
+            nonlocal fetching_thread
             if record is None:
                 return original(iterator)
-            if get_ident() != training_thread:  # Another thread reads ahead.
+            if get_ident() not in training_threads:  # Another thread reads ahead.
                 batch = original(iterator)
                 count_fetch(iterator)
                 return batch
-            if fetching:  # The dataset of a loader reads from another one.
+            if fetching_thread == get_ident():  # The dataset of a loader reads from another one.
                 return original(iterator)
             if manual_updates:
                 slow.before_activity()
             record((("fetch", getattr(iterator, LOADER, 0)), now()))
-            fetching = True
+            fetching_thread = get_ident()
             try:
                 batch = original(iterator)
             except BaseException:
@@ -195,7 +198,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                     record((("exhausted",), now()))
                 raise
             finally:
-                fetching = False
+                fetching_thread = 0
             count_fetch(iterator)
             event: tuple[Any, ...] = ("fetched", None)
             if inspects_batches or not input_has_batch:
@@ -256,5 +259,5 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     refresh()
     return HotHooks(
         around_forward, around_compiled, around_backward, around_fetch, last_gradient,
-        step_begins, step_ends, refresh, lambda: fetching,
+        step_begins, step_ends, refresh, lambda: fetching_thread == get_ident(),
     )  # fmt: skip

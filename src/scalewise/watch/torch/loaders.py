@@ -6,7 +6,7 @@ from typing import Any
 
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
-from scalewise.watch.torch.discovery import loaded_samples_and_tensor
+from scalewise.watch.torch.discovery import samples_rows_and_tensor
 from scalewise.watch.torch.observer import Observer
 
 MAX_SECONDS = 5.0
@@ -66,7 +66,7 @@ def measure_alone(loader: Any) -> dict[str, Any]:
     for index, batch in enumerate(iterator):
         ended = time.perf_counter()
         drawn, exact = private_api.drawn_samples(iterator), private_api.draws_exactly(iterator)
-        size = loaded_samples_and_tensor(batch, drawn, exact=exact)[0]
+        size = samples_rows_and_tensor(batch, drawn, exact=exact)[0]
         if index < skipped:
             began = ended
         elif size is not None:

@@ -22,14 +22,14 @@ class Stretches:
         self._has_stepped = False
         """Whether an optimizer has stepped since the batch was first used."""
 
-    def begin_batch(self, tensor: torch.Tensor | None) -> int | None:
-        """Note a batch that a loader gave; return its rows, if known."""
-        rows = None if tensor is None else first_size(tensor)
-        self.rows, self._used, self._has_stepped = rows or 0, 0, False
-        self._length = self._elements = 0
-        if tensor is not None and not tensor.is_nested and tensor.dim() > 1:
-            self._length, self._elements = tensor.size(1), tensor.numel()
-        return rows
+    def begin_batch(self, tensor: torch.Tensor | None, rows: int | None) -> None:
+        """Note a batch that a loader gave; its first tensor is compared if it has its rows."""
+        self._used, self._has_stepped = 0, False
+        self.rows = self._length = self._elements = 0
+        if tensor is not None and rows is not None and rows == first_size(tensor):
+            self.rows = rows
+            if not tensor.is_nested and tensor.dim() > 1:
+                self._length, self._elements = tensor.size(1), tensor.numel()
 
     def end_step(self) -> None:
         """Note an optimizer's step."""
