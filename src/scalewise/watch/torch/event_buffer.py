@@ -87,8 +87,9 @@ class EventBuffer:
 
     def process(self) -> None:
         """Pass all buffered events to the observer, step by step."""
-        events, times, marks = self._buffer[::2], self._buffer[1::2], self._marks
-        self._buffer.clear()
+        buffered = self._buffer[:]
+        del self._buffer[: len(buffered)]  # Another thread may have appended an event meanwhile.
+        events, times, marks = buffered[::2], buffered[1::2], self._marks
         self._marks = []
         if times:
             self.flush_at = times[-1] + FLUSH_SECONDS

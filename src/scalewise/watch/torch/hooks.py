@@ -130,8 +130,8 @@ class Hooks:
         self.stepped_optimizers: set[int] = set()
         """Ids of the optimizers that have stepped."""
         self.training_threads = {threading.main_thread().ident or 0}
-        """The threads that make optimizers or call their steps, and the main thread. What other
-        threads do is no part of a step."""
+        """The main thread, and those that make optimizers, call their steps, or call models with
+        gradients. What other threads do is no part of a step."""
         self._stretches = Stretches()
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
@@ -225,8 +225,12 @@ class Hooks:
         self.ddp.remove()
 
     def _is_elsewhere(self) -> bool:
-        """Return whether the caller is no part of a step: another thread, or inside a loader."""
-        return self.hot.is_fetching() or get_ident() not in self.training_threads
+        """Return whether a model's call is no part of a step: in a loader, or another thread."""
+        if self.hot.is_fetching():
+            return True
+        if is_grad_enabled():
+            self.training_threads.add(get_ident())
+        return get_ident() not in self.training_threads
 
     def forward(self, args: Args, kwargs: Kwargs) -> bool:
         """Record the call of a model, and gather facts from it; return whether it is recorded."""
@@ -494,7 +498,7 @@ class Hooks:
         self._begun = True
         self.input_has_batch = False  # Inspect the first batch: an unknown model may be trained.
         self._expect_facts()
-        if self._is_elsewhere():
+        if get_ident() not in self.training_threads:
             return lambda iterator: self.ledgers.begin_pass(loader, iterator)
         self.add_event(("fetch", id(loader)))
 

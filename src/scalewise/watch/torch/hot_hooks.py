@@ -8,7 +8,7 @@ an object changes, and ``make_hot_hooks`` is one long function with branches ins
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,6 +55,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     settled_model_id = 0
     fetching_thread = 0  # The thread that waits for a loader; 0 if none does.
     training_threads = slow.training_threads
+    reading_threads: set[int] = set()  # Other threads that wait for a loader.
     depth = 0
     """How many optimizer steps are nested at the moment."""
     backwards = 0
@@ -69,6 +70,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     """Whether the DDP model that was called last reduces its gradients in the next backward."""
     steps_left = 0  # How many more steps may be buffered.
     flush_at = 0.0
+    processing = Lock()
 
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
@@ -181,7 +183,11 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             if record is None:
                 return original(iterator)
             if get_ident() not in training_threads:  # Another thread reads ahead.
-                batch = original(iterator)
+                reading_threads.add(get_ident())
+                try:
+                    batch = original(iterator)
+                finally:
+                    reading_threads.discard(get_ident())
                 count_fetch(iterator)
                 return batch
             if fetching_thread == get_ident():  # The dataset of a loader reads from another one.
@@ -248,16 +254,23 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 steps_left = -1
         if steps_left >= 0 and moment < flush_at:
             return
+        if not processing.acquire(blocking=False):  # Another thread that trains does it.
+            return
         try:
             buffer.process()
             slow.after_steps(optimizer)
         except Exception as problem:
             slow.disable(problem)
+        finally:
+            processing.release()
         steps_left, flush_at = buffer.max_steps, buffer.flush_at
         refresh()
+
+    def is_fetching() -> bool:
+        return fetching_thread == get_ident() or get_ident() in reading_threads
 
     refresh()
     return HotHooks(
         around_forward, around_compiled, around_backward, around_fetch, last_gradient,
-        step_begins, step_ends, refresh, lambda: fetching_thread == get_ident(),
+        step_begins, step_ends, refresh, is_fetching,
     )  # fmt: skip
