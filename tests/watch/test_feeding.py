@@ -535,8 +535,7 @@ def test_every_step_has_the_samples_that_it_trains_on(name, watched):
 
 @pytest.mark.parametrize("name", WORK_IN_INPUT)
 def test_a_model_called_by_the_loader_is_input(name, watched):
-    phases = watched[name].phases
-    assert phases["input"] > 0.5 * sum(phases.values())
+    assert watched[name].phases["input"] > 0.45, "the loader sleeps for longer in all"
     assert not watched[name].spans("validate")
 
 
