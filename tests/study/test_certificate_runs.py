@@ -4,6 +4,7 @@ import pytest
 
 from builders import a_study
 from paths import TESTS
+from scalewise import api
 from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
 from scalewise.study import from_program, plan_certificate
@@ -91,3 +92,22 @@ def test_cases_change_settings_together():
         StudySpec.from_dict({"name": "a", "run": {**MLP, "batch": 8}, "cases": {"lr": 1}})
     with pytest.raises(SpecError, match=r"\[\[cases\]\] has no key 'rate'"):
         StudySpec.from_dict({"name": "a", "run": {**MLP, "batch": 8}, "cases": [{"rate": 1}]})
+
+
+@pytest.mark.torch
+def test_a_built_in_workload_learns_on_two_devices_what_it_learns_on_one(tmp_path):
+    study = StudySpec.from_dict(
+        {
+            "name": "a", "run": {**MLP, "data": "synthetic:256", "global_batch": 16},
+            "vary": {"topology": ["1x1", "1x2"]},
+        }
+    )  # fmt: skip
+    (certificate,) = api.certify(study, tmp_path, steps=4)
+    assert certificate.verdict == "equal", certificate
+    assert certificate.checked.steps == (0, 1, 2)
+    assert certificate.checked.samples and certificate.checked.is_learned
+    started = [path.stat().st_mtime_ns for path in tmp_path.glob("certificate/*/job.json")]
+    assert len(started) == 3
+    assert api.certify(study, tmp_path, steps=4) == [certificate]  # Nothing is run again.
+    again = [path.stat().st_mtime_ns for path in tmp_path.glob("certificate/*/job.json")]
+    assert again == started
