@@ -11,6 +11,7 @@ from scalewise.frameworks.fake import SimulatedClock
 from scalewise.probe import Probe
 from scalewise.record.close import close, rivals_folder
 from scalewise.record.read import read_rank
+from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
 
 
@@ -122,7 +123,7 @@ for _ in range(30):
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_one_process_is_the_rank_and_another_of_the_same_stands_aside(apart, tmp_path):
+def test_one_process_is_the_rank_and_another_of_the_same_is_not_recorded(apart, tmp_path):
     write_json(tmp_path / "spec.json", {"topology": "1x1", "program": ["train.py"]})
     environment = {**os.environ, "SCALEWISE_RUN": str(tmp_path), "SCALEWISE_ATTEMPT": "1"}
     begun = []
@@ -133,4 +134,8 @@ def test_one_process_is_the_rank_and_another_of_the_same_stands_aside(apart, tmp
     assert [each.wait() for each in begun] == [0, 0]
     assert len(list(rivals_folder(tmp_path, 1).iterdir())) == 1
     assert len(read_rank(tmp_path, 0, 1).steps.seconds) == 30
-    assert "2 processes trained as rank 0" in close(tmp_path, attempt=1, world=1, ended=None)
+    fault = close(tmp_path, attempt=1, world=1, ended=None)
+    if apart:  # A later training of the same program.
+        assert fault == "" and read_json(tmp_path / "outcome.json")["later"] == 1
+    else:
+        assert "2 processes trained as rank 0" in fault

@@ -596,10 +596,16 @@ def test_samples_that_ranks_share_are_counted_once_wherever_they_are_told(tmp_pa
 
 @pytest.mark.parametrize(
     "given",
-    [{"split": False}, {"samples": []}, {"samples_per_step": 20}, {"ranks": 1}],
+    [{"split": False}, {"samples": []}, {"ranks": 1}],
     ids=str,
 )
 def test_samples_that_nobody_is_known_to_share_are_counted_as_they_were_told(given, tmp_path):
     for rank in _program(tmp_path, **given).ranks:
         assert rank.steps.samples.tolist() == [20, 5]
         assert rank.outline.seen == 25
+
+
+def test_stated_samples_per_step_replace_what_was_seen(tmp_path):
+    for rank in _program(tmp_path, samples_per_step=20).ranks:
+        assert rank.steps.samples.tolist() == [20, 20]
+        assert rank.outline.seen == 40

@@ -327,9 +327,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     save: Annotated[str | None, target_option("TIME", "Time to save a checkpoint: 30s.")] = None,
     restart: Annotated[str | None, target_option("TIME", "Time to restart: 3min.")] = None,
     worth: Annotated[int | None, option("N", "What would make N devices worthwhile?")] = None,
-    runs: Annotated[
-        int | None, option("N", "How should N equal runs be placed on the devices?")
-    ] = None,
+    runs: Annotated[int | None, option("N", "How should N equal runs share the devices?")] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: DevicesPerNode = None,

@@ -46,7 +46,7 @@ def certify(  # noqa: PLR0913 - one parameter per option
     again: Again = False,
     as_json: Json = False,
 ) -> None:
-    """Test that N devices learn what one device learns; exit with 4 if not.
+    """Test that N devices learn what one learns; exit with 4 if not.
 
     Short runs compare gradients and updates of every layer at an equal global batch. With folders,
     compare what was recorded there; later folders are compared with the first.

@@ -43,7 +43,7 @@ Sources = Annotated[
         help="Study folders, or tables (CSV, Excel's exports, Markdown).",
     ),
 ]
-FULL_RUN_HELP = "Answer for a training of '90 epochs', '1e9 samples', '30000 steps' or 18x."
+FULL_RUN_HELP = "Answer for '90 epochs', '1e9 samples' or 18x."
 # Stays text here: `spec.FullRun` parses it.
 FullRunLength = Annotated[
     str | None,

@@ -528,7 +528,8 @@ def a_breakdown(cause, **changes):
     point = {"devices": 8, "step": 0.025, "ideal": 0.018, "slowest": None}
     point |= {name: changes.pop(name) for name in (*point,) if name in changes}
     facts = {
-        "point": Point(devices=8), "spec": a_run(topology="1x8", framework="torch"),
+        "point": Point(devices=8, global_batch=64),
+        "spec": a_run(topology="1x8", framework="torch"),
         "step_at_baseline_pace": 0.018, "batch": 64.0, "baseline_batch": 64.0,
         "baseline_seconds": {}, "baseline_devices": 1,
     }  # fmt: skip

@@ -372,6 +372,8 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     **dict.fromkeys(
         ("samples unknown", "samples unaccounted", "some samples unaccounted"), _state_samples
     ),
+    "time unaccounted": "log.txt of the run shows what else the program did; if that was "
+    "training, call `probe.step(samples=…)` in it",
     "frequent pauses": "if that is no validation, call `probe.step(samples=…)` in the program",
     "later training": "measure each training in a program of its own",
     "several threads": "train in one thread, or call `probe.step(samples=…)` in one of them",
