@@ -358,7 +358,8 @@ def comparison_sides(path: Path) -> list[Side]:
         study, record = _read_single_run(path)
         node_samples = node_samples_by_folder([record])
         (curve,) = scaling_curves(study, [record], node_samples)
-        curve = with_doubts(curve, [record])
+        watched = (*_watch_doubts([record]), *_sample_count_doubts([record]))
+        curve = with_doubts(replace(curve, warnings=(*watched, *curve.warnings)), [record])
         return [side_of_study(str(path), study, curve, [record], node_samples)]
     study = read_study(path)
     return [
@@ -538,13 +539,22 @@ def _sample_count_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
         error = UNKNOWN_ERROR if kind == "samples unclear" else 0.0
         doubt = Doubt(kind, {"topology": str(topology)}, topology.world, error)
         doubts[kind, topology.world] = doubt
-    if any(_rank_facts(record)[0].sequence_first for record in inferred):
-        doubts["sequence first", None] = Doubt("sequence first")
+    if any(_may_count_time(record) for record in inferred):
+        doubts["sequence first", None] = Doubt("sequence first", error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].adds_calls for record in inferred):
         doubts["calls added", None] = Doubt("calls added")
     if any(_rank_facts(record)[0].manual_updates for record in records):
         doubts["manual updates", None] = Doubt("manual updates")
     return list(doubts.values())
+
+
+def _may_count_time(record: RunRecord) -> bool:
+    """Return whether the counted rows of a batch may be its steps in time: the model takes the
+    sequence first, and no sampler says how many samples a batch has.
+    """
+    notes = record.ranks[0].notes
+    has_sampler = notes.loader is not None and notes.loader.batch is not None
+    return notes.facts.sequence_first and not has_sampler
 
 
 def _rank_facts(record: RunRecord) -> list[ProgramFacts]:

@@ -227,6 +227,27 @@ class Batches(torch.utils.data.Dataset):
     def __getitem__(self, index): return torch.randn(32, 8), torch.randn(32, 1)
 for x, y in DataLoader(Batches(), batch_size=None): train(x, y)
 """,
+    "long_validation_after_the_first_step": """
+import time
+for number, (x, y) in enumerate(loader()):
+    train(x, y)
+    if number == 0:
+        with torch.no_grad():
+            for _ in range(3):
+                error(x, y)
+                time.sleep(0.4)
+""",
+    "sequence_first_with_a_sampler": """
+class Sequences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(8, 4), nn.Linear(4, 1)
+    def forward(self, x):
+        return self.out(self.lstm(x.unsqueeze(0))[0][0])
+net = Sequences()
+optimizer = sgd(net)
+for x, y in loader(): train(x, y)
+""",
 }
 
 
@@ -248,7 +269,7 @@ def find_doubts(folder, programs):
 
 LEDGER_KINDS = (
     "steps unaccounted", "some steps unaccounted", "samples unaccounted",
-    "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads",
+    "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads", "sequence first",
 )  # fmt: skip
 
 
@@ -307,6 +328,14 @@ for epoch in range(2):
             error(x, y)
             time.sleep(0.05)
 """,
+    "sequence_first_without_a_loader": """
+net = nn.LSTM(8, 4)
+optimizer = sgd(net)
+for length in range(5, 25):
+    optimizer.zero_grad()
+    net(torch.randn(length, 6, 8))[0].mean().backward()
+    optimizer.step()
+""",
     "two_threads": """
 import threading
 def work():
@@ -341,5 +370,6 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert "took only 10" in first["steps_count_twice"]
     assert first["no_span_covers_the_start"].startswith("Doubtful [time-unaccounted]")
     assert first["all_time_is_validation"].startswith("Doubtful [frequent-pauses]")
+    assert first["sequence_first_without_a_loader"].startswith("Doubtful [sequence-first]")
     assert first["two_threads"]  # Of threads, or of steps: watching may stop where they collide.
     assert "samples_per_step=" in found["samples_are_lost"][1]

@@ -468,6 +468,27 @@ for x, y in loader(1280):
 if count:
     optimizer.step()
 """),
+    "tests_in_training_mode_with_gradients": (30, 960, """
+net = model()
+optimizer = sgd(net)
+batches, tests = loader(320), loader(96)
+for epoch in range(3):
+    train(net, optimizer, batches)
+    for x, y in tests:
+        error(net, x, y).item()
+"""),
+    "second_stage_that_sums_a_whole_pass": (13, 544, """
+net = model()
+optimizer = sgd(net)
+train(net, optimizer, loader(352))
+batches = loader(96)
+for epoch in range(2):
+    optimizer.zero_grad()
+    sum(error(net, x, y) for x, y in batches).backward()
+    optimizer.step()
+for x, y in loader(96):
+    pass
+"""),
     "an_optimizer_for_matrices_and_one_for_vectors": (20, 640, """
 net = model()
 matrices, vectors = ([w for w in net.parameters() if w.ndim == n] for n in (2, 1))

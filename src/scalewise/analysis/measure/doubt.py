@@ -46,6 +46,7 @@ Weakening = Literal[
     "left out",  # A run cannot be read.
     "watching stopped",
     "samples unclear",  # Samples per step were inferred.
+    "sequence first",  # The counted rows of a batch may be its steps in time.
     "samples unknown",  # No sample was seen: steps are counted instead.
     # Two counts of a user's program that must agree, and differ a little.
     "some steps unaccounted",
@@ -78,7 +79,6 @@ Noting = Literal[
     "no trace",
     "local SGD",  # Ranks average their weights only every few steps.
     "shared samples",  # Samples that several ranks read were counted once.
-    "sequence first",
     "calls added",
     "manual updates",
     "not certified",  # A certificate could not tell whether the training is that of one device.

@@ -282,10 +282,8 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
         f"{topology}: {batch_sharing.UNCLEAR}, {parameter('samples_per_step')}"
     ),
     "shared samples": f"{{topology}}: {batch_sharing.SHARED_SAMPLES_COUNTED_ONCE}",
-    "sequence first": lambda: (
-        "the model takes the sequence first, so the first dimension of its input may not be "
-        f"the batch: give {parameter('samples_per_step')}"
-    ),
+    "sequence first": "the model takes the sequence first, so that the first dimension of its "
+    "input, whose size counts as samples, may be time and not the batch",
     "calls added": lambda: (
         "no data loader was seen, and models are called several times per backward: each "
         "call was counted as separate samples; if the calls share one batch, give "
@@ -365,6 +363,7 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     "left out": lambda problem, hint: hint,
     "watching stopped": "measure it again; log.txt of the run has the reason",
     "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
+    "sequence first": lambda: f"give {parameter('samples_per_step')}",
     **dict.fromkeys(
         ("steps unaccounted", "some steps unaccounted"),
         "call `probe.step(samples=…)` in the program, where a step ends",

@@ -80,6 +80,9 @@ class Observer:
         """Whether the last activity was a backward; then a step by hand may have ended."""
         self._possible_ends: list[tuple[int, tuple[int, int]]] = []
         """Where such a step may have ended since the last step: the mark, and the samples."""
+        self._untrained_end: int | None = None
+        """The mark at the end of a pass over a loader that fed no step before: its batches have had
+        no backward. If the next batches come from a loader that did, it was validation."""
         self._syncing = False
         """Whether the gradients of the last forward are reduced over ranks in its backward."""
 
@@ -96,6 +99,8 @@ class Observer:
 
     def fetch(self, source: Hashable) -> None:
         """A loader is asked for a batch, or for an iterator over batches."""
+        if self._untrained_end is not None and self.pauses.feeds_earlier_steps(source):
+            self._end_untrained_pass()
         self.begin("input")
         self._note_possible_end()
         self._eval_forward = None
@@ -103,15 +108,18 @@ class Observer:
 
     def fetched(self, samples: int | None, rows: int | None = None) -> None:
         """The loader has returned a batch; ``rows`` is the first size of its first tensor."""
-        self.exhausted()  # A fetch ends in the same way with and without a batch.
+        self._end_fetch()
         fetch = self.pauses.last_fetch
         fetch.has_batch = self._has_fetched = True
         self.counts.fetched(fetch.source, samples, rows)
 
     def exhausted(self) -> None:
         """The loader has returned an iterator instead of a batch, or has no more batches."""
-        self.end()
-        self.pauses.last_fetch.end = len(self.timeline.names)
+        self._end_fetch()
+        has_backward = self._after_backward or bool(self._possible_ends)
+        if self.in_step and self.steps and self._forwards and not has_backward:
+            other_loader = not self.pauses.feeds_earlier_steps(self.pauses.last_fetch.source)
+            self._untrained_end = len(self.timeline.names) if other_loader else None
 
     def forward(
         self,
@@ -180,7 +188,7 @@ class Observer:
             self._forwards = 0
             self.begin("backward")
             self._note_possible_end()
-            self._after_backward = True
+            self._after_backward, self._untrained_end = True, None
         else:
             self.begin("backward")
 
@@ -245,6 +253,8 @@ class Observer:
         timeline = self.timeline
         while timeline.activities:
             self.end()
+        if self._untrained_end is not None:
+            self._end_untrained_pass()
         training = self.in_step
         if ended := self.optimizers.last_steps():
             self._close_steps(ended)
@@ -286,6 +296,19 @@ class Observer:
         self.last_laps = names, times[-size - 1 :]
         if not self.watcher.explicit:
             self.watcher.add_steps(rows)
+
+    def _end_fetch(self) -> None:
+        self.end()
+        self.pauses.last_fetch.end = len(self.timeline.names)
+
+    def _end_untrained_pass(self) -> None:
+        """Record a pass with training forwards and no backward as validation."""
+        end, self._untrained_end = self._untrained_end or 0, None
+        if self.timeline.activities or self.optimizers.pending:
+            return
+        self.pauses.record_untrained_pass(end)
+        self.counts.drop_segment()
+        self.in_step, self._forwards, self._models = False, 0, set()
 
     def _begin_training(self) -> None:
         """Note that the current step trains; decide whether its earlier laps were a pause."""

@@ -38,6 +38,8 @@ class Pauses:
         self, timeline: Timeline, counts: SampleCounts, optimizers: StepOptimizers
     ) -> None:
         self.training_loaders: set[Hashable] = set()
+        self._adopted: set[Hashable] = set()
+        """Loaders that have fed training only since the last step of the loop."""
         self.candidates: list[Candidate] = []
         self.undecided = False
         """Whether some candidate may be validation."""
@@ -93,7 +95,26 @@ class Pauses:
             end = fetches[-1].end
             checks = [c for c in self.candidates if c.kind == "check" and c.start >= end]
             if len(checks) <= MAX_TEACHER_FORWARDS and self.training_loaders:
+                if fetches[-1].source not in self.training_loaders:
+                    self._adopted.add(fetches[-1].source)
                 self.training_loaders.add(fetches[-1].source)
+
+    def feeds_earlier_steps(self, source: Hashable) -> bool:
+        """Return whether this loader fed steps of the loop before the current one."""
+        return source in self.training_loaders and source not in self._adopted
+
+    def record_untrained_pass(self, end: int) -> None:
+        """Record that everything before mark ``end`` was validation: batches of other loaders,
+        which models were called with in training mode, and no backward followed.
+        """
+        timeline = self._timeline
+        self._drop_batches(end)
+        self.training_loaders -= self._adopted
+        self._adopted.clear()
+        self.candidates = [item for item in self.candidates if item.start >= end]
+        start = self._optimizers.last_mark
+        timeline.rename(start, end, "validate", keep=("checkpoint",))
+        timeline.record_pause("validate", start, end)
 
     def end_detour(self) -> None:
         """Record the validation between two batches of one step, now that training resumes."""
@@ -183,6 +204,7 @@ class Pauses:
         self.training_loaders |= {
             item.source for item in self.candidates if item.has_batch and item.start <= end
         }
+        self._adopted.clear()
         self.candidates = [item for item in self.candidates if item.start > end]
         self.undecided = bool(self.candidates)
 

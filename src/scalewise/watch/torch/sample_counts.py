@@ -142,6 +142,11 @@ class SampleCounts:
         self._called_since_backward.clear()
         return len(self._segments)
 
+    def drop_segment(self) -> None:
+        """Forget what this segment has counted: it was validation."""
+        self._fetched, self._batchless, self._unused = 0, {}, Batch(0, 0)
+        self._called_since_backward.clear()
+
     def progress(self) -> tuple[int, int]:
         """Return this segment's samples so far: from loaders, and from calls without a batch."""
         return self._fetched, max(self._batchless.values(), default=0)

@@ -151,7 +151,9 @@ class Timeline:
         self._watcher.record_build(self.times[0])
 
     def add_steps(self, start: float, end: float, samples: int, steps: int) -> None:
-        """Add steps to the current span of training."""
+        """Add steps to the current span of training; a pause before them begins a new span."""
+        if self._train_span and start > self._train_span[1]:
+            self.end_training()
         if not self._train_span:
             self._train_span = [start, 0.0]
         self._train_span[1] = self.recorded_until = end
