@@ -269,7 +269,8 @@ def find_doubts(folder, programs):
 
 LEDGER_KINDS = (
     "steps unaccounted", "some steps unaccounted", "samples unaccounted",
-    "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads", "sequence first",
+    "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads",
+    "sequence first",
 )  # fmt: skip
 
 
