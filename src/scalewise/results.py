@@ -542,7 +542,7 @@ def _sample_count_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
     if any(_may_count_time(record) for record in inferred):
         doubts["sequence first", None] = Doubt("sequence first", error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].adds_calls for record in inferred):
-        doubts["calls added", None] = Doubt("calls added")
+        doubts["calls added", None] = Doubt("calls added", error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].manual_updates for record in records):
         doubts["manual updates", None] = Doubt("manual updates")
     return list(doubts.values())

@@ -105,9 +105,10 @@ def _sample_doubts(ledger: SampleLedger, steps: StepLedger) -> Iterator[Disagree
     per_step = math.ceil(ledger.batches / max(steps.calls, 1))
     unused = 2 + per_step + min(ledger.passes, ledger.batches - ledger.passes)
     slack = batch * unused + MAX_SAMPLE_SHARE * ledger.credited
-    figures = {"credited": ledger.credited, "given": ledger.least}
-    if ledger.credited < ledger.least - slack:
-        factor = ledger.least / ledger.credited
+    least = ledger.least - ledger.skipped
+    figures = {"credited": ledger.credited, "given": least}
+    if ledger.credited < least - slack:
+        factor = least / ledger.credited
         yield _by_size("samples unaccounted", "some samples unaccounted", figures, factor)
     steps_per_batch = math.ceil(steps.calls / ledger.batches)
     is_reused = ledger.steps_since_fetch > MIN_REUSE * steps_per_batch

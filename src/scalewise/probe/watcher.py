@@ -203,7 +203,9 @@ class Watcher:
         """Leave the rank file to the other process, and record that there were two processes."""
         rivals_folder(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
         # With too few ranks, the first process was stopped after a step: its training is not over.
-        is_later = bool(read_tail(self.folder, rank, self._attempt).ended) and not self.too_few_ranks
+        is_later = (
+            bool(read_tail(self.folder, rank, self._attempt).ended) and not self.too_few_ranks
+        )
         name = f"{rank}-{self._pid}{LATER if is_later else ''}"
         (rivals_folder(self.folder, self._attempt) / name).touch()
         self._probe, self._closed = None, True

@@ -374,6 +374,8 @@ class SampleLedger:
     """What loaders gave for training, at least."""
     most: int = 0
     """What all loaders gave, at most."""
+    skipped: int = 0
+    """Of these, what the program threw away, such as a batch whose loss is not finite."""
     batches: int = 0
     """Batches for training; ``passes``: iterators over loaders for training."""
     passes: int = 0

@@ -47,6 +47,7 @@ Weakening = Literal[
     "watching stopped",
     "samples unclear",  # Samples per step were inferred.
     "sequence first",  # The counted rows of a batch may be its steps in time.
+    "calls added",  # Several calls of a model, without a loader, were added up.
     "samples unknown",  # No sample was seen: steps are counted instead.
     # Two counts of a user's program that must agree, and differ a little.
     "some steps unaccounted",
@@ -79,7 +80,6 @@ Noting = Literal[
     "no trace",
     "local SGD",  # Ranks average their weights only every few steps.
     "shared samples",  # Samples that several ranks read were counted once.
-    "calls added",
     "manual updates",
     "not certified",  # A certificate could not tell whether the training is that of one device.
     # Why MFU is unknown.

@@ -284,11 +284,8 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
     "shared samples": f"{{topology}}: {batch_sharing.SHARED_SAMPLES_COUNTED_ONCE}",
     "sequence first": "the model takes the sequence first, so that the first dimension of its "
     "input, whose size counts as samples, may be time and not the batch",
-    "calls added": lambda: (
-        "no data loader was seen, and models are called several times per backward: each "
-        "call was counted as separate samples; if the calls share one batch, give "
-        f"{parameter('samples_per_step')}"
-    ),
+    "calls added": "no data loader was seen, and a model is called several times per backward: the "
+    "rows of these calls were added up, although they may be the same samples",
     "manual updates": "the program updates its weights without an optimizer: steps are inferred "
     "from weight changes",
     "idle devices": lambda allocation, idle, total: (
@@ -363,7 +360,9 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     "left out": lambda problem, hint: hint,
     "watching stopped": "measure it again; log.txt of the run has the reason",
     "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
-    "sequence first": lambda: f"give {parameter('samples_per_step')}",
+    **dict.fromkeys(
+        ("sequence first", "calls added"), lambda: f"give {parameter('samples_per_step')}"
+    ),
     **dict.fromkeys(
         ("steps unaccounted", "some steps unaccounted"),
         "call `probe.step(samples=…)` in the program, where a step ends",

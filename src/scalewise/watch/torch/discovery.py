@@ -95,6 +95,9 @@ def input_rows_and_tensor(
         rows, tensor = samples_and_tensor(kwargs)
     if tensor is None:
         return rows, None
+    mapped = private_api.unbatched(tensor)[1]
+    if mapped > 1:  # Inside ``torch.func.vmap``.
+        return mapped * (rows or 1), None
     if rows is None and loaded_rows and first_size(tensor) == loaded_rows:
         rows = loaded_rows
     return (1 if is_one_sample(model, tensor) else rows), tensor
@@ -253,7 +256,7 @@ class Discovery:
     def __init__(
         self,
         before_call: Callable[..., None],
-        after_call: Callable[[], None],
+        after_call: Callable[[Any], None],
         wrap_call: Callable[..., Callable[..., Any]],
         is_elsewhere: Callable[[], bool],
     ) -> None:
@@ -338,7 +341,7 @@ class Discovery:
         if self._running is not None and self._running[0] is module:
             (_, recorded), self._running = self._running, None
             if recorded:
-                self._after_call()
+                self._after_call(result)
             if self._settle_after_call:
                 self.settle()
 

@@ -72,10 +72,10 @@ class EventBuffer:
         """Append an event that happens now."""
         self.append((event, self.now()))
 
-    def contains(self, event: Event) -> bool:
-        """Return whether this event happened since the last optimizer's step."""
-        newest_first = self._buffer[-2::-2]  # The events, without their times.
-        return event in itertools.takewhile(lambda other: other[0] != "stepped", newest_first)
+    def contains(self, name: str) -> bool:
+        """Return whether an event of this name happened since the last optimizer's step."""
+        newest_first = (event[0] for event in self._buffer[-2::-2])  # Without their times.
+        return name in itertools.takewhile(lambda other: other != "stepped", newest_first)
 
     def skip(self) -> None:
         """Exclude the time since the last event from the step."""

@@ -38,6 +38,7 @@ from scalewise.watch.torch.discovery import (
 )
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
+from scalewise.watch.torch.forward_uses import ForwardUses
 from scalewise.watch.torch.hot_hooks import INSPECTED_STEPS, make_hot_hooks
 from scalewise.watch.torch.ledgers import Ledgers
 from scalewise.watch.torch.loaders import Loaders
@@ -103,6 +104,7 @@ class Hooks:
         self.facts = Facts(watcher)
         self.loaders = Loaders(watcher, self.observer)
         self.ledgers = Ledgers(watcher)
+        self.ledgers.skipped_samples = lambda: self.observer.counts.skipped
         self.profile = Profile(watcher, self.buffer)
         self.patches = Patches(watcher, self.disable)
         self.may_compile = False
@@ -145,7 +147,7 @@ class Hooks:
         self._clock_chosen = False
         self._plain_steps = True
         """Whether no optimizer step had a closure, a GradScaler or another step inside it."""
-        self._optimizer_seen = False
+        self.optimizer_seen = False
         """Whether an optimizer's step hook was called."""
         self._begun = False
         """Whether any activity of a step has begun."""
@@ -179,7 +181,11 @@ class Hooks:
         self.patches.add(*wrap_wait(safe(self._before_wait), safe(self._after_wait)))
         for owner, name in private_api.buffer_exchange_methods():
             wrap(owner, name, lambda args, kwargs: self._before_wait(()))
-        wrap(torch.optim.Optimizer, "zero_grad", self._before_zero_grad)
+        zero_grad = torch.optim.Optimizer.zero_grad
+        self.patches.add(
+            (torch.optim.Optimizer, "zero_grad", zero_grad, hot.around_zero_grad(zero_grad))
+        )
+        wrap(torch.autograd, "grad", self._before_grad)
         wrap(torch.optim.Optimizer, "__init__", self._before_optimizer_init)
         wrap(torch.amp.GradScaler, "step", self._before_scaler_step)
         self.wrap_saving(torch, "save")
@@ -225,8 +231,10 @@ class Hooks:
         self.ddp.remove()
 
     def _is_elsewhere(self) -> bool:
-        """Return whether a model's call is no part of a step: in a loader, or another thread."""
-        if self.hot.is_fetching():
+        """Return whether a model's call is no part of a step: in a loader, in another thread, or
+        while its graph is traced.
+        """
+        if self.hot.is_fetching() or private_api.is_tracing():
             return True
         if is_grad_enabled():
             self.training_threads.add(get_ident())
@@ -254,7 +262,8 @@ class Hooks:
         continues = False
         if training and self._looks_into_batches():
             rows, continues = self._stretches.call(rows, tensor)
-        self.input_has_batch = rows is not None and not self._stretches.in_use
+        shows_rows = rows is not None and tensor is not None
+        self.input_has_batch = shows_rows and not self._stretches.in_use
         syncing = training and self.replicated and model.require_backward_grad_sync
         if self.replicated:
             self.syncing = syncing
@@ -273,8 +282,9 @@ class Hooks:
     def _looks_into_batches(self) -> bool:
         return self.watcher.steps <= INSPECTED_STEPS or self._stretches.in_use
 
-    def _end_forward(self, output: Any = None) -> None:
+    def _end_forward(self, result: Any) -> None:
         self.add_event(("forwarded",))
+        self.hot.note_forward(result)
 
     def _begin_model(self, model: Any) -> None:
         """Prepare to watch a model that is called to train; hook a DDP model's last gradient."""
@@ -295,6 +305,14 @@ class Hooks:
         on_delete(model, self._forget_model, id(model))
         if self.replicated:
             self.facts.add_ddp_model(model, self.ddp.add(model))
+
+    def forwards_used(self, uses: ForwardUses, loss: Any) -> None:
+        """Decide which of several forwards a backward uses."""
+        self.patches.safe(uses.backward)(loss)
+
+    def _before_grad(self, args: Args, kwargs: Kwargs) -> AfterCall:
+        outputs = args[0] if args else kwargs.get("outputs")
+        return lambda gradients: self.hot.differentiated(outputs, gradients)
 
     def _expect_facts(self) -> None:
         """Examine the next call of a model, because this call may show new facts."""
@@ -333,9 +351,9 @@ class Hooks:
         if self._begun:
             self._open_waits += 1
             if not self.facts.exchanged:
-                after_backward = self.buffer.contains(("backward",))
+                after_backward = self.buffer.contains("backward")
                 self.facts.exchanged = after_backward or private_api.may_average(args)
-            if not self.buffer.contains(("backward",)) and self.facts.on_exchange():
+            if not self.buffer.contains("backward") and self.facts.on_exchange():
                 self._expect_facts()
             self.add_event(("begin", "sync"))
         return self._after_wait
@@ -393,7 +411,7 @@ class Hooks:
         on_delete(optimizer, self.patches.safe(self._forget_optimizer), id(optimizer))
         self._optimizer_ids.add(id(optimizer))
         self.add_event(("created", id(optimizer)))
-        if not self._optimizer_seen:
+        if not self.optimizer_seen:
             return
         groups = getattr(optimizer, "param_groups", ())
         parameters = [parameter for group in groups for parameter in group["params"]]
@@ -432,12 +450,10 @@ class Hooks:
             self._discover()
 
     def before_step(self, *, nested: bool) -> None:
-        """Note an optimizer's step; ``zero_grad`` is a substitute for this hook, so unhook it."""
+        """Note an optimizer's step."""
         if nested:
             self._plain_steps = False
-        if not self._optimizer_seen:
-            self._optimizer_seen = True
-            self.patches.remove("zero_grad")
+        self.optimizer_seen = True
 
     def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> AfterCall:
         """Record the scaler's step, so that steps it skips after an overflow count too."""
@@ -451,12 +467,11 @@ class Hooks:
         self.hot.step_begins(optimizer, args, kwargs)
         return lambda result: self.hot.step_ends(optimizer, (), {})
 
-    def _before_zero_grad(self, args: Args, kwargs: Kwargs) -> None:
+    def before_zero_grad(self, optimizer: Any) -> None:
         """End the step here if the optimizer is compiled: then its step hooks do not run."""
-        unhooked = self.may_compile and not self._optimizer_seen
-        if unhooked and self.buffer.contains(("backward",)):
+        if self.may_compile and self.buffer.contains("backward"):
             self.add_event(("begin", "optimizer"))
-            self.hot.step_ends(args[0], (), {})
+            self.hot.step_ends(optimizer, (), {})
 
     def after_steps(self, optimizer: Any) -> None:
         """Do what is due after this step, and set how many further steps may be buffered."""

@@ -16,8 +16,9 @@ from torch import Tensor, is_grad_enabled
 
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.event_buffer import EventBuffer
+from scalewise.watch.torch.forward_uses import ForwardUses
 from scalewise.watch.torch.patches import Args, Kwargs
-from scalewise.watch.torch.private_api import LOADER
+from scalewise.watch.torch.private_api import LOADER, is_tracing
 
 if TYPE_CHECKING:
     from scalewise.watch.torch.hooks import Hooks
@@ -35,6 +36,9 @@ class HotHooks:
     around_backward: Callable[[Callable[..., Any]], Callable[..., Any]]
     around_fetch: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
     last_gradient: Callable[..., None]
+    around_zero_grad: Callable[[Callable[..., Any]], Callable[..., Any]]
+    note_forward: Callable[[Any], None]
+    differentiated: Callable[[Any, Any], None]
     step_begins: Callable[..., None]
     step_ends: Callable[..., None]
     refresh: Callable[[], None]
@@ -64,6 +68,13 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     """The most in any step; and the number from which on weights may be updated by hand."""
     last_optimizer = 0  # The id of the optimizer that stepped last.
     stepped_optimizers, updates = slow.stepped_optimizers, slow.manual_updates
+    uses = ForwardUses()
+    open_forwards, add_forward = uses.forwards, uses.add
+    fetches = 0
+    """Batches that loaders have given."""
+    cleared_at = -1
+    """``fetches`` at the last backward, if its gradients were set to zero without a step since."""
+    fetches_at_backward = 0
     forwards = 0
     """How many recorded calls of models are running, one inside the other."""
     syncing = False
@@ -96,8 +107,9 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
             nonlocal forwards, syncing
+            trains = is_grad_enabled() and not forwards
             # A compiler that traces this function follows only this first branch.
-            if (may_compile and compiling()) or record is None:
+            if (may_compile and compiling()) or record is None or is_tracing():
                 return original(*args, **kwargs)
             if fetching_thread and fetching_thread == get_ident():  # It is called by a dataset.
                 return original(*args, **kwargs)
@@ -128,11 +140,17 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 return original(*args, **kwargs)
             forwards += 1
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 forwards -= 1
                 if record is not None:
                     record((("forwarded",), now()))
+            if trains:
+                try:
+                    add_forward(fetches, result)
+                except Exception as problem:
+                    slow.disable(problem)
+            return result
 
         return watched
 
@@ -156,13 +174,20 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            nonlocal backwards
+            nonlocal backwards, cleared_at, fetches_at_backward
             if (may_compile and compiling()) or record is None:
                 return original(*args, **kwargs)
             if manual_updates:
                 slow.before_activity(backward=True, loss=args[0] if args else None)
             count_backward(args)
-            record((("backward",), now()))
+            if len(open_forwards) == 1:
+                open_forwards[0].is_used = True
+            elif open_forwards:
+                slow.forwards_used(uses, args[0] if args else None)
+            # The gradients of the last batch were cleared, and another one was fetched.
+            is_skipped = 0 <= cleared_at < fetches
+            record((("backward", True) if is_skipped else ("backward",), now()))
+            cleared_at, fetches_at_backward = -1, fetches
             try:
                 return original(*args, **kwargs)
             finally:
@@ -179,7 +204,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
-            nonlocal fetching_thread
+            nonlocal fetching_thread, fetches
             if record is None:
                 return original(iterator)
             if get_ident() not in training_threads:  # Another thread reads ahead.
@@ -206,6 +231,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             finally:
                 fetching_thread = 0
             count_fetch(iterator)
+            fetches += 1
             event: tuple[Any, ...] = ("fetched", None)
             if inspects_batches or not input_has_batch:
                 event = slow.inspect_batch(batch, iterator)
@@ -220,6 +246,32 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         if not (may_compile and compiling()) and record is not None and syncing:
             record((("split", "sync"), now()))
 
+    def around_zero_grad(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``zero_grad`` that notes whether gradients were cleared that no step has used."""
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            nonlocal cleared_at
+            if (may_compile and compiling()) or record is None:
+                return original(*args, **kwargs)
+            if not slow.optimizer_seen:
+                slow.before_zero_grad(args[0])
+            if backwards and not depth and len(stepped_optimizers) == 1:
+                cleared_at = fetches_at_backward
+            return original(*args, **kwargs)
+
+        return watched
+
+    def note_forward(result: Any) -> None:
+        """Note a forward with gradients that ``around_forward`` has not seen."""
+        if is_grad_enabled():
+            add_forward(fetches, result)
+
+    def differentiated(outputs: Any, gradients: Any) -> None:
+        """Note a call of ``torch.autograd.grad``."""
+        if open_forwards:
+            uses.differentiate(outputs, gradients)
+
     def step_begins(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
         nonlocal depth
         if (may_compile and compiling()) or record is None:
@@ -232,7 +284,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         slow.before_step(nested=depth > 1 or any(value is not None for value in values))
 
     def step_ends(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
-        nonlocal depth, steps_left, flush_at, backwards, most_backwards, last_optimizer
+        nonlocal depth, steps_left, flush_at, backwards, most_backwards, last_optimizer, cleared_at
         if (may_compile and compiling()) or record is None:
             return
         if depth > 1:
@@ -243,9 +295,13 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             slow.before_optimizer_step(optimizer)
         if backwards > most_backwards:
             most_backwards = backwards
-        backwards = 0
+        backwards, cleared_at = 0, -1
         moment = now()
-        record((("stepped", id(optimizer)), moment))
+        event: tuple[Any, ...] = ("stepped", id(optimizer))
+        if len(open_forwards) > 1 and (discarded := uses.discarded()):
+            event = (*event, len(open_forwards), discarded)
+        open_forwards.clear()
+        record((event, moment))
         steps_left -= 1
         if id(optimizer) != last_optimizer:
             last_optimizer = id(optimizer)
@@ -272,5 +328,6 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     refresh()
     return HotHooks(
         around_forward, around_compiled, around_backward, around_fetch, last_gradient,
-        step_begins, step_ends, refresh, is_fetching,
+        around_zero_grad, note_forward, differentiated, step_begins, step_ends, refresh,
+        is_fetching,
     )  # fmt: skip

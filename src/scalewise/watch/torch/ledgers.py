@@ -53,6 +53,8 @@ class Ledgers:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self.may_compile = False
+        self.skipped_samples: Callable[[], int] = lambda: 0
+        """How many samples the program fetched for training and threw away."""
         self.scaler_steps = 0
         """Calls of a GradScaler's ``step``; some of them skip the optimizer's."""
         self._passes = LoaderPasses()
@@ -79,6 +81,7 @@ class Ledgers:
             if not watcher.spec.samples_per_step:
                 values["samples"] = {
                     "credited": watcher.samples,
+                    "skipped": self.skipped_samples(),
                     **self._passes.totals(),
                     "steps_since_fetch": counts.calls_since_fetch,
                 }

@@ -9,14 +9,14 @@ recorded as a span. A *detour* is validation between two batches of one step. If
 ``probe.step`` itself (``Watcher.explicit``), steps are observed but not recorded.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from scalewise.probe import Row
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.pauses import Candidate, Pauses
-from scalewise.watch.torch.sample_counts import PendingBatches, SampleCounts
+from scalewise.watch.torch.sample_counts import Discarded, PendingBatches, SampleCounts
 from scalewise.watch.torch.step_optimizers import OptimizerStep, StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
@@ -146,7 +146,9 @@ class Observer:
             self._closure_forwards += in_closure
             self.begin("forward")
             self._note_possible_end()
-            if not repeated:  # A closure may be called many times for one batch.
+            if repeated:  # A closure may be called many times for one batch.
+                self.counts.repeat_call()
+            else:
                 self.counts.train(rows, model, continues=continues)
             self._forwards += 1
             if model is not None:
@@ -168,6 +170,7 @@ class Observer:
         candidates = self.pauses.candidates
         if stack[-1] == "validate" and candidates and candidates[-1].end < 0:
             self._eval_forward = candidates[-1], samples, model
+            self.counts.repeat_call()
 
     def forwarded(self) -> None:
         validates = self.timeline.activities[-1] == "validate"
@@ -175,9 +178,14 @@ class Observer:
         if validates and self.pauses.candidates:
             self.pauses.candidates[-1].end = len(self.timeline.names)
 
-    def backward(self) -> None:
+    def backward(self, last_is_unused: bool = False) -> None:
+        """A backward begins. ``last_is_unused`` says that the gradients of the one before were set
+        to zero without a step, and another batch was fetched.
+        """
         stack = self.timeline.activities
         if "backward" not in stack:
+            if last_is_unused:
+                self.counts.discard_until_backward()
             samples, model = self._confirm_eval_forward()
             if model is not None:
                 self._models.add(model)
@@ -192,8 +200,13 @@ class Observer:
         else:
             self.begin("backward")
 
-    def stepped(self, optimizer: Hashable) -> None:
-        """An optimizer has finished its step: a step of the loop may end here."""
+    def stepped(
+        self, optimizer: Hashable, forwards: int = 0, discarded: Iterable[Discarded] = ()
+    ) -> None:
+        """An optimizer has finished its step: a step of the loop may end here. ``discarded`` are
+        those of the ``forwards`` since the step before that no backward has used.
+        """
+        self.counts.discard(forwards, discarded)
         timeline = self.timeline
         if timeline.activities and timeline.activities[-1] == "optimizer":
             self.end()
@@ -357,6 +370,7 @@ class Observer:
             return None, None
         candidate, samples, model = self._eval_forward
         self._eval_forward, self.trains_in_eval = None, True
+        self.counts.forget_call()
         self.timeline.rename(candidate.start, candidate.end, "forward")
         self.timeline.last_activity = "forward"
         self.pauses.candidates.remove(candidate)

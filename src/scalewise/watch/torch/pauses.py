@@ -4,8 +4,10 @@ A fetch or a forward without gradients may belong to a step or to validation. Th
 forward decides which, or the end of the program. A mark is the boundary of two laps.
 """
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from scalewise.watch.torch.sample_counts import SampleCounts
 from scalewise.watch.torch.step_optimizers import StepOptimizers
@@ -94,10 +96,32 @@ class Pauses:
         if fetches and fetches[-1].has_batch:
             end = fetches[-1].end
             checks = [c for c in self.candidates if c.kind == "check" and c.start >= end]
+            if checks and self._is_read_ahead():
+                return  # The batch last fetched was for validation.
             if len(checks) <= MAX_TEACHER_FORWARDS and self.training_loaders:
                 if fetches[-1].source not in self.training_loaders:
                     self._adopted.add(fetches[-1].source)
                 self.training_loaders.add(fetches[-1].source)
+
+    def _is_read_ahead(self) -> bool:
+        """Return whether a batch for training was fetched before the last step ended; or, before
+        the first step, before a loader gave several batches for validation.
+        """
+        batches = Counter(item.source for item in self.candidates if item.has_batch)
+        if self.training_loaders:
+            counts = self._counts
+            return any(counts.pending(one) > batches[one] for one in self.training_loaders)
+        pairs = list(pairwise(self.candidates))
+        checked = Counter(one.source for one, after in pairs if after.kind == "check")
+        ahead = [
+            one.source
+            for one, after in pairs
+            if one.has_batch and after.kind == "fetch" and not checked[one.source]
+        ]
+        if not ahead or max(checked.values(), default=0) < 2:
+            return False
+        self.training_loaders.add(ahead[-1])
+        return True
 
     def feeds_earlier_steps(self, source: Hashable) -> bool:
         """Return whether this loader fed steps of the loop before the current one."""
@@ -156,7 +180,7 @@ class Pauses:
         elif before_training and validation[-1].kind == "fetch":
             # A loader was read to validate with a model whose calls are not hooked.
             end = len(self._timeline.names)
-        self._drop_batches(end)
+        self._drop_batches(end, keep=self._read_ahead(fetches, validation))
         start = min(self._optimizers.last_mark, validation[0].start)
         self._timeline.rename(start, end, "validate", keep=("checkpoint",))
         self._timeline.record_pause("validate", start, end)
@@ -224,6 +248,8 @@ class Pauses:
         """
         fetch, loaders = fetches[-1], self.training_loaders
         teachers = [item for item in items if item.start >= fetch.end]
+        if any(item.has_batch for item in teachers):
+            return items  # Another loader gave batches for validation: this one is read ahead.
         if len(teachers) > MAX_TEACHER_FORWARDS and loaders and fetch.source not in loaders:
             return items
         if teachers:
@@ -236,10 +262,19 @@ class Pauses:
             self._timeline.rename(item.start, item.end, "forward", only="validate")
         return [item for item in items if item not in teachers]
 
-    def _drop_batches(self, end: int) -> None:
+    def _read_ahead(self, fetches: list[Candidate], validation: list[Candidate]) -> Candidate | None:
+        """Return the fetch of a batch for training that validation on other batches followed."""
+        if not fetches or not fetches[-1].has_batch:
+            return None
+        fetch = fetches[-1]
+        later = [item for item in validation if item.start >= fetch.end]
+        others = later and later[0].kind == "fetch" and any(item.has_batch for item in later)
+        return fetch if others and fetch.source in self.training_loaders else None
+
+    def _drop_batches(self, end: int, keep: Candidate | None = None) -> None:
         """Remove the batches fetched before mark ``end`` from the sample counts."""
         for item in self.candidates:
-            if item.has_batch and item.end <= end:
+            if item.has_batch and item.end <= end and item is not keep:
                 self._counts.drop(item.source)
 
     def _shift(self, start: int) -> None:

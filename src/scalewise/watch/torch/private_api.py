@@ -104,6 +104,26 @@ def in_backward() -> bool:
     return bool(getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1)
 
 
+is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
+"""Whether ``torch.jit.trace`` records a graph; sizes are tensors of that graph then."""
+
+
+def unbatched(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return the tensor inside the wrappers of ``torch.func``, and by how many samples ``vmap`` has
+    divided it: inside ``vmap`` a tensor lacks the dimension that is mapped over.
+    """
+    try:
+        functorch, count = torch._C._functorch, 1
+        while functorch.is_functorch_wrapped_tensor(tensor):
+            inner = functorch.get_unwrapped(tensor)
+            if functorch.is_batchedtensor(tensor):
+                count *= inner.size(functorch.maybe_get_bdim(tensor))
+            tensor = inner
+    except AttributeError:
+        return tensor, 1
+    return tensor, count
+
+
 def set_timing_interval(model: Any, steps: int) -> None:
     """Let DDP time one step out of ``steps``."""
     with suppress(Exception):

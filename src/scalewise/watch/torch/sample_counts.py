@@ -7,7 +7,8 @@ these count. Without a loader, the rows of a model's input are the samples.
 """
 
 import itertools
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 
@@ -16,6 +17,20 @@ class Batch(NamedTuple):
 
     samples: int
     rows: int
+
+
+Discarded = tuple[int, bool]
+"""The index of a forward that was not used, and whether its batch was skipped, too."""
+
+
+class Credit(NamedTuple):
+    """The samples that a training forward has added to its segment."""
+
+    fetched: int = 0
+    model: Hashable = None
+    batchless: int = 0
+    backwards: int = 0
+    """Backwards in the segment before it."""
 
 
 PendingBatches = dict[Hashable, list[Any]]
@@ -47,7 +62,20 @@ class SampleCounts:
         """Samples of this segment from loaders."""
         self._batchless: dict[Hashable, int] = {}
         """By model id: samples of this segment's calls that used no new batch of a loader."""
-        self._called_since_backward: set[Hashable] = set()
+        self._backwards = 0
+        """Backwards of this segment."""
+        self.skipped = 0
+        """Samples from loaders that the program fetched and did not train on, such as a batch whose
+        loss is not finite."""
+        self._credits: list[Credit] = []
+        """What each training forward of this segment has added."""
+        self._until_backward = 0, 0
+        """``progress`` at the last backward."""
+        self._most_pending = 1
+        """The most batches of a loader that were pending at a forward: more than 1 if it is read
+        ahead."""
+        self._may_skip = False
+        """Whether a forward has had a batch; the first one shows how far a loader is read ahead."""
         self._segments: list[tuple[int, int]] = []
         """For each finished segment: samples from loaders, and the largest ``_batchless`` value."""
 
@@ -56,6 +84,10 @@ class SampleCounts:
         self._last_loader = loader
         batch = None if samples is None else Batch(samples, rows or samples)
         self._pending.setdefault(loader, []).append(batch)
+
+    def pending(self, loader: Hashable) -> int:
+        """Return how many batches of a loader were fetched and not used yet."""
+        return len(self._pending.get(loader, ()))
 
     def drop(self, loader: Hashable) -> None:
         """Remove a loader's oldest batch, which was not for training."""
@@ -67,6 +99,45 @@ class SampleCounts:
 
         ``continues`` says that it gets the next stretch of the sequences that an earlier step used.
         """
+        fetched, batchless = self._fetched, self._batchless.get(model, 0)
+        self._train(rows, model, continues=continues)
+        added = self._batchless.get(model, 0) - batchless
+        self._credits.append(Credit(self._fetched - fetched, model, added, self._backwards))
+
+    def repeat_call(self) -> None:
+        """Note a training forward that adds no samples."""
+        self._credits.append(Credit())
+
+    def forget_call(self) -> None:
+        """Take back ``repeat_call``: the samples of that forward are counted now."""
+        if self._credits:
+            self._credits.pop()
+
+    def discard(self, forwards: int, discarded: Iterable[Discarded]) -> None:
+        """Subtract the samples of some of this segment's ``forwards``, because no backward has used
+        them: of each its index, and whether its batch was skipped, too.
+        """
+        if forwards != len(self._credits):
+            return  # Some calls were not observed.
+        for index, has_batch in discarded:
+            credit = self._credits[index]
+            if has_batch:
+                self._fetched -= credit.fetched
+                self.skipped += credit.fetched
+            self._credits[index] = Credit()
+            if credit.model in self._batchless:
+                self._batchless[credit.model] -= credit.batchless
+
+    def discard_until_backward(self) -> None:
+        """Subtract the samples until the last backward: its gradients were cleared unused."""
+        fetched, batchless = self._until_backward
+        self._fetched -= fetched
+        self.skipped += fetched
+        for model in self._batchless:
+            self._batchless[model] = max(self._batchless[model] - batchless, 0)
+        self._until_backward = 0, 0
+
+    def _train(self, rows: int | None, model: Hashable, *, continues: bool) -> None:
         if not any(self._pending.values()):
             if continues:
                 self._stretches += 1
@@ -74,6 +145,7 @@ class SampleCounts:
             else:
                 self._train_without_batch(rows or 0, model)
             return
+        self._skip_batches(rows)
         batches = [batches.pop(0) for batches in self._pending.values() if batches]
         batch = self._complete(batches, rows)
         if batch is None:
@@ -85,6 +157,20 @@ class SampleCounts:
         self._unused = batch
         # Two loaders give one sample each to a row that mixes them: all count.
         self._fetched += self._use(batch.rows if rows is None or len(batches) > 1 else rows)
+
+    def _skip_batches(self, rows: int | None) -> None:
+        """Forget pending batches that the program did not use: more than it has read ahead so far,
+        and more than the model's input has rows.
+        """
+        for batches in self._pending.values():
+            while self._may_skip and len(batches) > self._most_pending:
+                later = sum(batch.rows if batch else self._largest_batch for batch in batches[1:])
+                if rows is not None and later < rows:
+                    break
+                oldest = batches.pop(0)
+                self.skipped += oldest.samples if oldest else self._largest_batch
+            self._most_pending = max(self._most_pending, len(batches))
+        self._may_skip = True
 
     def _complete(self, batches: list[Batch | None], rows: int | None) -> Batch | None:
         """Return the sum of batches; if the input has more rows, with the next ones of a loader."""
@@ -127,25 +213,27 @@ class SampleCounts:
         if rows and self._unused.rows:
             self._fetched += self._use(rows)
         elif rows:
-            self.adds_calls |= model in self._called_since_backward and not self._fetched
-            self._called_since_backward.add(model)
             self._batchless[model] = self._batchless.get(model, 0) + rows
 
     def backward(self) -> None:
         """Note a backward: a later call of the same model gets other samples."""
-        self._called_since_backward.clear()
+        self._backwards += 1
+        self._until_backward = self.progress()
 
     def end_segment(self) -> int:
         """End a segment; return how many segments the current step has."""
+        calls = Counter((c.model, c.backwards) for c in self._credits if c.batchless)
+        self.adds_calls |= not self._fetched and any(count > 1 for count in calls.values())
         self._segments.append((self._fetched, max(self._batchless.values(), default=0)))
-        self._fetched, self._batchless = 0, {}
-        self._called_since_backward.clear()
+        self._fetched, self._batchless, self._until_backward = 0, {}, (0, 0)
+        self._backwards = 0
+        self._credits.clear()
         return len(self._segments)
 
     def drop_segment(self) -> None:
         """Forget what this segment has counted: it was validation."""
         self._fetched, self._batchless, self._unused = 0, {}, Batch(0, 0)
-        self._called_since_backward.clear()
+        self._credits.clear()
 
     def progress(self) -> tuple[int, int]:
         """Return this segment's samples so far: from loaders, and from calls without a batch."""
@@ -174,6 +262,8 @@ class SampleCounts:
         state = {loader: list(batches) for loader, batches in self._pending.items() if batches}
         if self._unused.rows:
             state["unused"] = [self._unused]
+        if self.skipped:  # A step in which it grows is not repeated.
+            state["skipped"] = [self.skipped]
         if self._stretches > 1 or self._usual_stretches > 1 or self._shares:
             state["stretches"] = [self._stretches, self._usual_stretches, *self._shares]
         return state
