@@ -489,6 +489,108 @@ for epoch in range(2):
 for x, y in loader(96):
     pass
 """),
+    "batches_with_a_bad_loss_are_skipped_before_backward": (24, 768, """
+net = model()
+optimizer = sgd(net)
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(320)):
+        loss = error(net, x * (float("nan") if number in (3, 7) else 1), y)
+        if not torch.isfinite(loss):
+            continue
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""),
+    "batches_with_bad_gradients_are_skipped_after_backward": (24, 768, """
+net = model()
+optimizer = sgd(net)
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(320)):
+        optimizer.zero_grad()
+        error(net, x, y).backward()
+        if number not in (3, 7):
+            optimizer.step()
+"""),
+    "batches_without_enough_rows_are_skipped_before_forward": (24, 768, """
+net = model()
+optimizer = sgd(net)
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(320)):
+        if number not in (3, 7):
+            train(net, optimizer, [(x, y)])
+"""),
+    "an_agent_acts_with_gradients": (20, 640, """
+net = model()
+optimizer = sgd(net)
+for step in range(100):
+    action = net(torch.randn(1, 8)).argmax()
+    if step % 5 == 4:
+        train(net, optimizer, [(torch.randn(32, 8), torch.randn(32, 1))])
+"""),
+    "test_losses_of_derivatives_with_gradients": (20, 640, """
+net = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
+optimizer = sgd(net)
+x, other = (torch.randn(32, 8, requires_grad=True) for _ in range(2))
+def slope(x):
+    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0].pow(2).mean()
+for step in range(20):
+    slope(x).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    tested = slope(other)
+"""),
+    "gradients_of_each_sample_by_vmap": (20, 640, """
+net = model()
+optimizer = sgd(net)
+weights = {name: weight.detach() for name, weight in net.named_parameters()}
+def loss(weights, x):
+    return torch.func.functional_call(net, weights, (x[None],)).mean()
+for step in range(20):
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, torch.randn(32, 8))
+    for name, weight in net.named_parameters():
+        weight.grad = each[name].mean(0)
+    optimizer.step()
+"""),
+    "batch_read_ahead_of_validation_on_new_loaders": (30, 480, """
+net = model()
+optimizer = sgd(net)
+batches = iter(loader(484, 4))
+x, y = next(batches)
+for step in range(30):
+    if step % 10 == 0:
+        with torch.no_grad():
+            for validation in (iter(loader(64, 4)), iter(loader(64, 4))):
+                for _ in range(3):
+                    error(net, *next(validation))
+    for micro_step in range(4):
+        loss = error(net, x, y)
+        x, y = next(batches)
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""),
+    "pairs_as_a_list_of_features": (16, 500, """
+net = model()
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net
+    def forward(self, features):
+        first, second = (self.net(part["x"]) for part in features)
+        return (first - second).pow(2).mean()
+pairs = Pairs()
+optimizer = sgd(pairs)
+for x, y in loader(500):
+    optimizer.zero_grad()
+    pairs([{"x": x}, {"x": -x}]).backward()
+    optimizer.step()
+"""),
+    "graph_traced_before_training": (20, 640, """
+net = model()
+optimizer = sgd(net)
+torch.jit.trace(net, torch.randn(4, 8))
+train(net, optimizer, loader(640))
+"""),
     "an_optimizer_for_matrices_and_one_for_vectors": (20, 640, """
 net = model()
 matrices, vectors = ([w for w in net.parameters() if w.ndim == n] for n in (2, 1))

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import torch
@@ -84,11 +84,11 @@ def samples_rows_and_tensor(
 
 
 def input_rows_and_tensor(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loaded_rows: int
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loaded_rows: Container[int]
 ) -> SamplesAndTensor:
     """Return the rows of a model's input, None if its tensors disagree, and its first tensor.
 
-    A tensor with as many rows as the loader's batch, ``loaded_rows``, needs no other that agrees.
+    A tensor with as many rows as a recent batch of the loader needs no other that agrees.
     """
     rows, tensor = samples_and_tensor(args)
     if tensor is None:
@@ -98,8 +98,10 @@ def input_rows_and_tensor(
     mapped = private_api.unbatched(tensor)[1]
     if mapped > 1:  # Inside ``torch.func.vmap``.
         return mapped * (rows or 1), None
-    if rows is None and loaded_rows and first_size(tensor) == loaded_rows:
-        rows = loaded_rows
+    # A list of two mappings may be the features of pairs, and not two samples.
+    size = first_size(tensor) or 0
+    if (rows is None or rows < size) and size in loaded_rows:
+        rows = size
     return (1 if is_one_sample(model, tensor) else rows), tensor
 
 

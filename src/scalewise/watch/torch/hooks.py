@@ -258,11 +258,15 @@ class Hooks:
             self._begin_model(model)
             if self.certificate is not None:
                 self.certificate.on_forward(model, (args[1:], kwargs))
-        rows, tensor = input_rows_and_tensor(model, args[1:], kwargs, self._stretches.rows)
+        rows, tensor = input_rows_and_tensor(
+            model, args[1:], kwargs, self._stretches.recent_rows
+        )
         continues = False
         if training and self._looks_into_batches():
             rows, continues = self._stretches.call(rows, tensor)
-        shows_rows = rows is not None and tensor is not None
+        # Whether a list has entries or features of samples, only the loader's batch shows.
+        is_list = len(args) > 1 and isinstance(args[1], list)
+        shows_rows = rows is not None and tensor is not None and not is_list
         self.input_has_batch = shows_rows and not self._stretches.in_use
         syncing = training and self.replicated and model.require_backward_grad_sync
         if self.replicated:

@@ -4,9 +4,14 @@ Truncated backpropagation through time does so. All stretches together are the b
 count once. A batch that is trained on again as a whole is none of this: it counts again.
 """
 
+from collections import deque
+
 import torch
 
 from scalewise.watch.torch.discovery import first_size
+
+
+RECENT_BATCHES = 4
 
 
 class Stretches:
@@ -15,6 +20,8 @@ class Stretches:
     def __init__(self) -> None:
         self.rows = 0
         """The first size of the batch's first tensor; 0 if unknown."""
+        self.recent_rows: deque[int] = deque(maxlen=RECENT_BATCHES)
+        """The rows of the newest batches: the program may read ahead."""
         self.in_use = False
         """Whether such a loop was seen: then every batch and every input is compared."""
         self._length = self._elements = self._used = 0
@@ -28,6 +35,7 @@ class Stretches:
         self.rows = self._length = self._elements = 0
         if tensor is not None and rows is not None and rows == first_size(tensor):
             self.rows = rows
+            self.recent_rows.append(rows)
             if not tensor.is_nested and tensor.dim() > 1:
                 self._length, self._elements = tensor.size(1), tensor.numel()
 
