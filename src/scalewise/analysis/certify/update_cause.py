@@ -47,7 +47,8 @@ def update_finding(
         return None
     typical = tolerance.relative(step, "update")
     names = [row.layer for row in rows]
-    allowed = None if typical is None else max(typical, UPDATE_FLOOR)
+    flipped = _flipped_share(run, reference, step)
+    allowed = None if typical is None else max(typical, UPDATE_FLOOR, flipped)
     difference = median(row.relative for row in rows)
     figures = {"difference": difference, "tolerance": allowed}
     least = floor.absolute * total_norm(expected)
@@ -60,6 +61,22 @@ def update_finding(
         is_decay = _differs_by_weights(run, reference, updates, expected, step)
         return replace(finding, cause="weight decay" if is_decay else "other update")
     return _single_layers(run, reference, step, rows, tolerance)
+
+
+def _flipped_share(run: SketchedRun, reference: SketchedRun, step: int) -> float:
+    """Return how much updates may differ because gradients differ by rounding.
+
+    In Adam's first steps an update is the sign of its gradient. If gradients differ by a share r,
+    about a share r of the signs differ, each by 2: the updates differ by 2 √r of their length. So
+    do updates that are as small as the rounding of bf16 weights.
+    """
+    gradients, expected = (
+        run.first_copies(step, "gradient"),
+        reference.first_copies(step, "gradient"),
+    )
+    rows = compare_layers(gradients, expected, lambda _: MAX_TOLERANCE, 0.0)
+    shares = [row.relative for row in rows if np.isfinite(row.relative)]
+    return 2 * float(np.sqrt(median(shares))) if shares else 0.0
 
 
 def _is_stale(update: LayerSketch, expected: LayerSketch, least: float) -> bool:

@@ -258,9 +258,7 @@ class Hooks:
             self._begin_model(model)
             if self.certificate is not None:
                 self.certificate.on_forward(model, (args[1:], kwargs))
-        rows, tensor = input_rows_and_tensor(
-            model, args[1:], kwargs, self._stretches.recent_rows
-        )
+        rows, tensor = input_rows_and_tensor(model, args[1:], kwargs, self._stretches.recent_rows)
         continues = False
         if training and self._looks_into_batches():
             rows, continues = self._stretches.call(rows, tensor)

@@ -262,7 +262,9 @@ class Pauses:
             self._timeline.rename(item.start, item.end, "forward", only="validate")
         return [item for item in items if item not in teachers]
 
-    def _read_ahead(self, fetches: list[Candidate], validation: list[Candidate]) -> Candidate | None:
+    def _read_ahead(
+        self, fetches: list[Candidate], validation: list[Candidate]
+    ) -> Candidate | None:
         """Return the fetch of a batch for training that validation on other batches followed."""
         if not fetches or not fetches[-1].has_batch:
             return None

@@ -10,7 +10,6 @@ import torch
 
 from scalewise.watch.torch.discovery import first_size
 
-
 RECENT_BATCHES = 4
 
 
