@@ -129,6 +129,23 @@ def test_a_fault_shows_in_what_ranks_record(fault, reference, script, tmp_path):
         assert later != samples(reference, 8)
 
 
+def test_layers_without_an_optimizer_are_named_unless_their_weights_change():
+    from torch import nn, ones
+
+    from scalewise.probe.torch.certificate_mode import parameter_names
+    from scalewise.watch.torch.certificate import Unowned
+
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(5)))
+    model[1].requires_grad_(requires_grad=False)
+    model(ones(1, 2)).sum().backward()
+    owned = {id(parameter) for parameter in model[0].parameters()}
+    unowned = Unowned([model], parameter_names([model]), owned)
+    model[2].weight.data += 1  # As the copy of an optimizer's own weights.
+    unowned.compare()
+    later = {id(parameter) for parameter in model[3].parameters()}
+    assert unowned.unchanged(owned | later) == ["2.bias", "4.weight", "4.bias"]
+
+
 def test_nothing_is_recorded_or_imported_without_certify(script, tmp_path):
     run = watch(tmp_path / "run", 1, script, "none", certify=False, stop_after=2)
     rank = run.ranks[0]

@@ -347,6 +347,8 @@ class CertificateFacts:
     """The seed that the sampler would have used: equal on all ranks, or ranks order differently."""
     epoch_steps: int | None = None
     """Batches of this rank in an epoch of its loader."""
+    not_updated: Sequence[str] = ()
+    """Layers with a gradient that belong to no optimizer and keep their weights."""
 
 
 @dataclass(frozen=True, slots=True)

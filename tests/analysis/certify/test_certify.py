@@ -143,6 +143,31 @@ def test_layers_of_other_names_cannot_be_compared():
     assert "only 0 of 6 layers have the same name" in verdict_text(certificate)
 
 
+def without_optimizer(run, names):
+    """Return the run as it is recorded if no optimizer has these layers."""
+    layers = {
+        key: {name: copies for name, copies in layers.items() if name not in names}
+        for key, layers in run.layers.items()
+    }
+    return replace(run, layers=layers, not_updated=names)
+
+
+def test_layers_that_no_optimizer_has_are_not_updated():
+    reference, backwards, candidate = certified()
+    names = ("fc1.weight", "fc1.bias", "fc2.weight")
+    certificate = certify(reference, backwards, without_optimizer(candidate, names))
+    assert (certificate.verdict, certificate.cause) == ("differs", "not updated")
+    assert (certificate.step, certificate.differing) == (0, names)
+    assert "no optimizer has its parameters" in verdict_text(certificate)
+
+
+def test_a_model_that_neither_run_trains_is_no_fault():
+    reference, backwards, candidate = certified()
+    names = ("fc1.weight",)  # Another model, whose layer has the same name.
+    reference, candidate = (replace(run, not_updated=names) for run in (reference, candidate))
+    assert certify(reference, backwards, candidate).verdict == "equal"
+
+
 def test_gradients_that_are_not_finite_differ():
     reference, backwards, candidate = certified()
     broken = sketch("fc1.bias", np.full(4, np.nan))

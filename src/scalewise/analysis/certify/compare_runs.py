@@ -82,6 +82,7 @@ class _Comparison:
             yield from filter(None, [self._gradients_over_ranks(step)])
             if self.compares_reference and step in reference.steps:
                 if step == candidate.steps[0]:
+                    yield from filter(None, [self._layers_without_optimizer()])
                     yield from filter(None, [self._layers_named_differently()])
                 yield from self._against_reference(step)
             yield from filter(None, [self._updates_over_ranks(step)])
@@ -106,6 +107,19 @@ class _Comparison:
                 figures = {"run": run.label, "reason": run.unsupported}
                 return Finding(cause="no sketches", verdict="cannot tell", figures=figures)
         return None
+
+    def _layers_without_optimizer(self) -> Finding | None:
+        """Find layers that an optimizer updates in the reference only."""
+        updates = [self.reference.first_copies(step, "update") for step in self.reference.steps]
+        updated = {name for layers in updates for name in layers if norm(layers[name]) > 0}
+        # Of a model that is used and not trained, as for a perceptual loss, both runs say so.
+        updated &= {*self.candidate.not_updated} - {*self.reference.not_updated}
+        stale = [name for name in updates[0] if name in updated]
+        if not stale:
+            return None
+        step = self.candidate.steps[0]
+        figures = {"no_optimizer": True}
+        return layers_finding("not updated", "update", step, stale, [*updates[0]], figures)
 
     def _layers_named_differently(self) -> Finding | None:
         step = self.candidate.steps[0]

@@ -46,6 +46,8 @@ class SketchedRun:
     """Batch normalization layers that use only the samples of one device."""
     dropout_off: int = 0
     """Layers whose dropout was switched off."""
+    not_updated: tuple[str, ...] = ()
+    """Layers with a gradient that belong to no optimizer and keep their weights."""
     unsupported: str = ""
     """Why there are no sketches, or only some."""
     is_reversed: bool = False
@@ -127,6 +129,7 @@ def sketched_run(record: RunRecord, where: Mapping[str, object] | None = None) -
         is_split=is_split,
         batch_norm=tuple(dict.fromkeys(name for fact in facts for name in fact.batch_norm)),
         dropout_off=max((fact.dropout_off for fact in facts), default=0),
+        not_updated=tuple(dict.fromkeys(name for fact in facts for name in fact.not_updated)),
         unsupported=next((fact.unsupported for fact in facts if fact.unsupported), ""),
         is_reversed=facts[0].order == "reversed",
         where=dict(where or {}),

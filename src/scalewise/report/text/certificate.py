@@ -215,6 +215,12 @@ def _start_weights(certificate: Certificate) -> str:
     )
 
 
+def _not_updated(certificate: Certificate) -> str:
+    has_none = certificate.figures.get("no_optimizer")
+    reason = "no optimizer has its parameters: " if has_none else ""
+    return f"{reason}its weights stay as they are, and on 1 device they are updated"
+
+
 def _constant(text: str) -> Callable[[Certificate], str]:
     return lambda certificate: text
 
@@ -247,7 +253,7 @@ CAUSE_TEXT: Mapping[Cause, Callable[[Certificate], str]] = {
         f"gradients are equal, and updates differ by a multiple of the weights "
         f"({_difference_text(c)}): weight decay is applied with another strength"
     ),
-    "not updated": _constant("its weights stay as they are, and on 1 device they are updated"),
+    "not updated": _not_updated,
     "other update": _other_update,
     "updates differ": lambda c: (
         f"{_ranks_text(c)} update their weights differently ({_difference_text(c)})"

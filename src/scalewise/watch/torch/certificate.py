@@ -9,7 +9,7 @@ import copy
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from scalewise.probe.torch import certificate_mode as mode
-from scalewise.probe.torch.sketch import sample_fingerprints
+from scalewise.probe.torch.sketch import Sketcher, sample_fingerprints
 from scalewise.probe.torch.sync_timer import Patch
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
@@ -54,6 +54,7 @@ class Certificate:
         """Names of layers that were given to parameters."""
         self._named_ids: set[int] = set()
         self._models: list[nn.Module] = []
+        self._unowned: Unowned | None = None
         self._samples = StepSamples()
         self._passes: dict[int, int] = {}
         """By length of the data: how many passes a ``RandomSampler`` has begun."""
@@ -204,12 +205,16 @@ class Certificate:
             if sketches.step == 0:
                 self._note_models()
                 self._watcher.note(certificate=self._complete_facts())
+            elif sketches.step == 1 and self._unowned is not None:
+                self._unowned.compare()
         self._samples.clear()
         self._samples.wanted = any(each.next_is_sketched for each in self._optimizers.values())
 
     def _add_optimizer(self, optimizer: Any, parameters: list[Tensor]) -> mode.OptimizerSketches:
         """Give names to an optimizer's parameters, and prepare their sketches."""
         names = mode.parameter_names([*find_roots(), *self._models])
+        if self._unowned is None:
+            self._unowned = Unowned(self._models, names, _ids(parameters))
         named: dict[str, Tensor] = {}
         for index, parameter in enumerate(parameters):
             if id(parameter) in self._named_ids:  # Another optimizer has it too.
@@ -249,6 +254,8 @@ class Certificate:
         return {"unsupported": None, **self.facts}
 
     def _end_facts(self) -> dict[str, Any]:
+        if self._unowned is not None:  # Only now: another optimizer may have begun later.
+            self.facts["not_updated"] = self._unowned.unchanged(self._named_ids)
         return {"certificate": self._complete_facts()} if self._watcher.steps else {}
 
     def _safe(self, function: Callable[..., Any]) -> Callable[..., None]:
@@ -265,6 +272,40 @@ class Certificate:
                     print(f"scalewise: {self.facts['unsupported']}", file=sys.stderr)
 
         return hook
+
+
+class Unowned:
+    """Parameters with a gradient that the first optimizer does not have, and their weights."""
+
+    def __init__(
+        self, models: Iterable[nn.Module], names: Mapping[int, str], owned: Container[int]
+    ) -> None:
+        self._parameters = {
+            names[id(parameter)]: parameter
+            for model in models
+            for parameter in model.parameters()
+            if parameter.grad is not None and id(parameter) not in owned and id(parameter) in names
+        }
+        self._unchanged: list[str] = []
+        self._before = self._elements()
+
+    def _elements(self) -> dict[str, Tensor]:
+        """Return a copy of some elements of each parameter."""
+        return {
+            name: Sketcher({name: parameter}).elements([parameter])
+            for name, parameter in self._parameters.items()
+        }
+
+    def compare(self) -> None:
+        """Note which parameters have the weights that they had at the start."""
+        after = self._elements()
+        self._unchanged = [
+            name for name, before in self._before.items() if torch.equal(before, after[name])
+        ]
+
+    def unchanged(self, owned: Container[int]) -> list[str]:
+        """Return the names of those that kept their weights and belong to no optimizer."""
+        return [name for name in self._unchanged if id(self._parameters[name]) not in owned]
 
 
 class StepSamples:
