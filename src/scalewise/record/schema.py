@@ -287,8 +287,9 @@ class Sketch:
     step: int
     """The optimizer step, counted from 0."""
     kind: SketchKind
-    """weight: before the first update; gradient: as the optimizer gets it; update: weight after
-    minus weight before the step; buffer: after the step.
+    """weight: before the update, of step 0 and of steps right after a sketched one; gradient: as
+    the optimizer gets it; update: weight after minus weight before the step; buffer: after the
+    step.
     """
     layers: Mapping[str, LayerSketch]
     """By the parameter's name in the model, without the names of wrappers such as DDP."""

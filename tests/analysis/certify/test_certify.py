@@ -9,7 +9,7 @@ from scalewise.analysis.certify import SketchedRun, certify
 from scalewise.analysis.certify.certificate import Cause
 from scalewise.record.sketches import LayerCopy
 from scalewise.report.text.certificate import CAUSE_TEXT, FIXES, verdict_text
-from simulated_training import certified, sketch
+from simulated_training import Training, certified, sketch, train
 
 CLEAN = [
     {},
@@ -64,6 +64,7 @@ FAULTS = [
     ({"fault": "weight decay"}, "weight decay", 0, None, "multiple of the weights"),
     ({"fault": "not updated"}, "not updated", 0, "fc2.weight", "its weights stay"),
     ({"fault": "kept gradients"}, "kept gradients", 1, None, "they were not cleared"),
+    ({"fault": "averaged weights"}, "changed weights", 1, None, "they change between the steps"),
     ({"fault": "updates differ"}, "updates differ", 0, "fc2.weight", "rank 0 and rank 1 update"),
     (
         {"fault": "short first step"},
@@ -141,6 +142,12 @@ def test_layers_of_other_names_cannot_be_compared():
     certificate = certify(reference, backwards, replace(candidate, layers=renamed))
     assert (certificate.verdict, certificate.cause) == ("cannot tell", "other layers")
     assert "only 0 of 6 layers have the same name" in verdict_text(certificate)
+
+
+def test_weights_that_change_between_steps_on_one_device_too_are_no_fault():
+    runs = [Training(fault="averaged weights", reverse=reverse) for reverse in (False, True)]
+    candidate = Training(fault="averaged weights", devices=2)
+    assert certify(*map(train, runs), train(candidate)).verdict == "equal"
 
 
 def without_optimizer(run, names):

@@ -180,6 +180,11 @@ def fitted_factor(first: LayerSketch, second: LayerSketch) -> float | None:
     return float(np.dot(first.sums, second.sums)) / squares if squares > 0 else None
 
 
+def difference_sketch(first: LayerSketch, second: LayerSketch) -> LayerSketch:
+    """Return the sketch of ``first - second``; its squares are estimated from its projections."""
+    return _from_projections(np.subtract(first.sums, second.sums))
+
+
 def mean_sketch(sketches: Sequence[LayerSketch]) -> LayerSketch:
     """Return the sketch of the mean of vectors; its squares are estimated from its projections."""
     return _from_projections(np.mean([sketch.sums for sketch in sketches], axis=0))

@@ -184,7 +184,7 @@ class OptimizerSketches:
         if self._sketcher is None:
             self._sketcher = Sketcher(self._named)
         self._before = self._sketcher.elements(self.parameters)
-        if self.step == 0:
+        if self.step == 0 or is_sketched(self.step - 1):
             self._write("weight", self._sketcher.sketch(self._before))
         gradients = [parameter.grad for parameter in self.parameters]
         present = [gradient is not None for gradient in gradients]

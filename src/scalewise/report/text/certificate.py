@@ -221,12 +221,20 @@ def _not_updated(certificate: Certificate) -> str:
     return f"{reason}its weights stay as they are, and on 1 device they are updated"
 
 
+def _changed_weights(certificate: Certificate) -> str:
+    return (
+        "the weights are not those that the step before left, and on 1 device they are: they "
+        f"change between the steps ({_difference_text(certificate)} to the update)"
+    )
+
+
 def _constant(text: str) -> Callable[[Certificate], str]:
     return lambda certificate: text
 
 
 CAUSE_TEXT: Mapping[Cause, Callable[[Certificate], str]] = {
     "start weights": _start_weights,
+    "changed weights": _changed_weights,
     "same samples": _same_samples,
     "lost samples": _lost_samples,
     "uneven batch": _uneven_batch,
@@ -281,6 +289,8 @@ _LOADER_FIX = "Give the loader sampler=DistributedSampler(dataset), or split the
 _AVERAGE_FIX = "Average gradients once: DDP and FSDP do; by hand, divide the sum by the ranks."
 FIXES: Mapping[Cause, str] = {
     "start weights": "Send rank 0's weights to all ranks before the first step, as DDP does.",
+    "changed weights": "Leave the weights to the optimizer: keep moving averages in a copy of the "
+    "model.",
     "same samples": _LOADER_FIX,
     "lost samples": "Use the same drop_last, and a data set that the global batch divides.",
     "uneven batch": "Weigh each rank's gradient by its samples, or set drop_last=True everywhere.",
