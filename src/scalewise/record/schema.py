@@ -321,6 +321,10 @@ class SketchSamples:
     """Batches that were accumulated in the step."""
     replica: int | None = None
     """The data-parallel replica: ranks of one replica use the same samples. None if unknown."""
+    targets: Sequence[int] = ()
+    """By micro-step: the targets of the cross-entropy that are not ignored, as padding is; empty if
+    unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)

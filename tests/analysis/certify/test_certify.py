@@ -144,6 +144,20 @@ def test_layers_of_other_names_cannot_be_compared():
     assert "only 0 of 6 layers have the same name" in verdict_text(certificate)
 
 
+def test_uneven_targets_of_the_loss_are_an_uneven_batch():
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=4)
+    counts = [(16, 16, 16, 8), (16, 16, 16, 16)]
+    samples = [
+        {step: replace(taken, targets=targets) for step, taken in steps.items()}
+        for targets, steps in zip(counts, candidate.samples)
+    ]
+    certificate = certify(reference, backwards, replace(candidate, samples=samples))
+    assert (certificate.verdict, certificate.cause) == ("differs", "uneven batch")
+    assert "micro-steps have between 8 and 16 targets" in verdict_text(certificate)
+    correct = replace(certified(accumulate=4)[2], samples=samples)
+    assert certify(reference, backwards, correct).verdict == "equal"
+
+
 def test_weights_that_change_between_steps_on_one_device_too_are_no_fault():
     runs = [Training(fault="averaged weights", reverse=reverse) for reverse in (False, True)]
     candidate = Training(fault="averaged weights", devices=2)

@@ -84,6 +84,10 @@ def gradient_finding(
     if len({*counts}) > 1:
         figures = {**finding.figures, "counts": counts}
         return replace(finding, cause="uneven batch", figures=figures)
+    targets = run.target_counts(step)
+    if len({*targets}) > 1:
+        figures = {**finding.figures, "targets": targets}
+        return replace(finding, cause="uneven batch", figures=figures)
     if _clipped_early(run, reference):
         return replace(finding, cause="clipped early")
     if run.batch_norm and (run.replicas > 1 or run.accumulate > 1):

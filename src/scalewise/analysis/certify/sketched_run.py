@@ -92,6 +92,15 @@ class SketchedRun:
             by_replica[replica] = by_replica.get(replica, Counter()) | hashes
         return by_replica or None
 
+    def target_counts(self, step: int) -> tuple[int, ...]:
+        """Return how many targets of the loss were not ignored in each micro-step of each rank;
+        empty if that is unknown.
+        """
+        recorded = [steps[step].targets if step in steps else () for steps in self.samples]
+        if self.is_split or not all(recorded):
+            return ()
+        return tuple(count for targets in recorded for count in targets)
+
     def sample_count(self, step: int) -> int | None:
         """Return how many samples all ranks trained on in a step; None if unknown."""
         if (samples := self.samples_at(step)) is not None:

@@ -146,6 +146,13 @@ def _other_gradient(certificate: Certificate) -> str:
 
 
 def _uneven_batch(certificate: Certificate) -> str:
+    if targets := certificate.figures.get("targets"):
+        batches = "batches of micro-steps" if len(targets) > certificate.devices else "ranks"
+        return (
+            f"{batches} have between {min(targets):,} and {max(targets):,} targets that the loss "
+            f"does not ignore, and their mean losses count equally "
+            f"({_difference_text(certificate)})"
+        )
     counts = ", ".join(map(str, certificate.figures["counts"]))
     return (
         f"ranks have {counts} samples in this step, and their mean gradients count equally "
@@ -293,7 +300,8 @@ FIXES: Mapping[Cause, str] = {
     "model.",
     "same samples": _LOADER_FIX,
     "lost samples": "Use the same drop_last, and a data set that the global batch divides.",
-    "uneven batch": "Weigh each rank's gradient by its samples, or set drop_last=True everywhere.",
+    "uneven batch": "Weigh the loss of each rank and micro-step by its samples, or by its targets "
+    "that are not ignored; or, if only the last batch is uneven, set drop_last=True everywhere.",
     "order repeats": "Call sampler.set_epoch(epoch) at the start of every epoch.",
     "not synchronised": "Wrap the whole model in DistributedDataParallel, and leave no_sync before "
     "the last micro-step; by hand, average every gradient before the optimizer's step.",

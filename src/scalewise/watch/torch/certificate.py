@@ -5,6 +5,7 @@ what all ranks train on in a step is then what one device trains on in that step
 only the sketches; the program continues.
 """
 
+import contextlib
 import copy
 import functools
 import gc
@@ -67,7 +68,7 @@ class Certificate:
         register_optimizer_step_pre_hook(self._safe(self._before_step))
         register_optimizer_step_post_hook(self._safe(self._after_step))
         self._watcher.end_facts.append(self._end_facts)
-        patches = mode.dropout_patches()
+        patches = mode.dropout_patches() + mode.loss_patches(self._safe(self._samples.on_loss))
         orders: dict[Any, Any] = {
             RandomSampler: self._pass_order,
             DistributedSampler: self._epoch_order,
@@ -146,7 +147,9 @@ class Certificate:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling():
                 on_backward()
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            self._samples.end_backward()
+            return result
 
         return watched
 
@@ -325,13 +328,28 @@ class StepSamples:
         self._has_loader = False
         self._inputs: Any = None
         """The input of the first model that was called since the last backward."""
+        self._loss_targets = 0
+        """Targets of losses since the last backward."""
+        self._targets: list[int] = []
 
     def on_forward(self, inputs: Any) -> None:
         if self.wanted and not self._has_loader and self._inputs is None:
             self._inputs = inputs
 
+    def on_loss(self, target: Tensor, ignored: int) -> None:
+        """Count the targets of a loss that are not ignored; skip those whose number is unclear."""
+        is_plain = type(target) is Tensor and not target.is_floating_point()
+        if self.wanted and is_plain and torch.is_grad_enabled() and not _is_capturing():
+            with contextlib.suppress(RuntimeError):  # Inside ``vmap``.
+                self._loss_targets += int((target != ignored).sum().item())
+
+    def end_backward(self) -> None:
+        """Forget losses that were computed again inside ``backward``, by checkpointing."""
+        self._loss_targets = 0
+
     def on_backward(self) -> None:
         """Count the newest batch, or without a loader the model's input, as trained on."""
+        known = self._micro_steps
         if self.newest_batch is not None:
             batch, iterator = self.newest_batch
             self._has_loader = True
@@ -341,6 +359,10 @@ class StepSamples:
         elif self._inputs is not None and not self._has_loader:
             self._add(self._inputs, None)
         self.newest_batch = self._inputs = None
+        if self._loss_targets and (self._micro_steps > known or not self._targets):
+            self._targets.append(self._loss_targets)
+        elif self._loss_targets:  # Another loss of the same batch.
+            self._targets[-1] += self._loss_targets
 
     def _add(self, batch: Any, drawn: int | None) -> None:
         self._micro_steps += 1
@@ -357,11 +379,11 @@ class StepSamples:
         fingerprints = sorted(self._fingerprints) if known else []
         return {
             "step": step, "count": self.count, "micro_steps": self._micro_steps,
-            "fingerprints": fingerprints, "replica": None,
+            "fingerprints": fingerprints, "replica": None, "targets": self._targets,
         }  # fmt: skip
 
     def clear(self) -> None:
-        self.count, self._micro_steps, self._fingerprints = 0, 0, []
+        self.count, self._micro_steps, self._fingerprints, self._targets = 0, 0, [], []
         self.newest_batch = self._inputs = None
 
 
