@@ -325,6 +325,8 @@ class SketchSamples:
     """By micro-step: the targets of the cross-entropy that are not ignored, as padding is; empty if
     unknown.
     """
+    rows: int | None = None
+    """Rows of the models' inputs in all training calls of the step; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

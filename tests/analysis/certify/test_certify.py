@@ -158,6 +158,25 @@ def test_uneven_targets_of_the_loss_are_an_uneven_batch():
     assert certify(reference, backwards, correct).verdict == "equal"
 
 
+def with_rows(run, count):
+    """Return the run as it is recorded if each rank calls the model with so many rows in a step."""
+    samples = [
+        {step: replace(taken, rows=count) for step, taken in steps.items()} for steps in run.samples
+    ]
+    return replace(run, samples=samples)
+
+
+def test_samples_that_the_model_does_not_get_are_lost():
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=4)
+    reference, candidate = with_rows(reference, 32), with_rows(candidate, 12)
+    certificate = certify(reference, backwards, candidate)
+    assert (certificate.verdict, certificate.cause) == ("differs", "lost samples")
+    assert "with 32 rows on 1 device and with 24 on 2" in verdict_text(certificate)
+    # A part of the tokens on each rank, say: gradients are equal.
+    split = replace(with_rows(certified()[2], 16), is_split=True)
+    assert certify(reference, backwards, split).verdict == "equal"
+
+
 def test_weights_that_change_between_steps_on_one_device_too_are_no_fault():
     runs = [Training(fault="averaged weights", reverse=reverse) for reverse in (False, True)]
     candidate = Training(fault="averaged weights", devices=2)

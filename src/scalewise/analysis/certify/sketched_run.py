@@ -101,6 +101,16 @@ class SketchedRun:
             return ()
         return tuple(count for targets in recorded for count in targets)
 
+    def model_rows(self, step: int) -> int | None:
+        """Return how many rows the model was called with in a step; None if unknown. The stages of
+        a pipeline have the same rows: the most of any rank count.
+        """
+        rows = [steps[step].rows if step in steps else None for steps in self.samples]
+        known = [count for count in rows if count is not None]
+        if self.is_split:
+            return max(known, default=None)
+        return sum(known) if known and None not in rows else None
+
     def sample_count(self, step: int) -> int | None:
         """Return how many samples all ranks trained on in a step; None if unknown."""
         if (samples := self.samples_at(step)) is not None:

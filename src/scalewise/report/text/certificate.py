@@ -167,6 +167,12 @@ def _lost_samples(certificate: Certificate) -> str:
             f"other samples than on 1 device: {figures['common']:,} of {figures['total']:,} are "
             "the same"
         )
+    if figures["kind"] == "rows":
+        return (
+            f"the loaders give the same samples, and in step {figures['rows_step']} the model is "
+            f"called with {figures['expected']:,} rows on 1 device and with {figures['count']:,} "
+            f"on {figures['devices']:,} ({_difference_text(certificate)})"
+        )
     on = f"{figures['expected']:,} samples are trained on 1 device and {figures['count']:,} on "
     on += f"{figures['devices']:,}"
     if figures["kind"] == "short batch dropped":
@@ -299,7 +305,8 @@ FIXES: Mapping[Cause, str] = {
     "changed weights": "Leave the weights to the optimizer: keep moving averages in a copy of the "
     "model.",
     "same samples": _LOADER_FIX,
-    "lost samples": "Use the same drop_last, and a data set that the global batch divides.",
+    "lost samples": "Use the same drop_last, and a data set that the global batch divides; pass "
+    "all samples of the loader to the model.",
     "uneven batch": "Weigh the loss of each rank and micro-step by its samples, or by its targets "
     "that are not ignored; or, if only the last batch is uneven, set drop_last=True everywhere.",
     "order repeats": "Call sampler.set_epoch(epoch) at the start of every epoch.",

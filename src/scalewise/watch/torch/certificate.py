@@ -328,12 +328,18 @@ class StepSamples:
         self._has_loader = False
         self._inputs: Any = None
         """The input of the first model that was called since the last backward."""
+        self._rows: int | None = 0
+        """Rows of the models' inputs in this step; None if those of some call are unclear."""
         self._loss_targets = 0
         """Targets of losses since the last backward."""
         self._targets: list[int] = []
 
     def on_forward(self, inputs: Any) -> None:
-        if self.wanted and not self._has_loader and self._inputs is None:
+        if not self.wanted:
+            return
+        rows = samples_and_tensor(inputs)[0]
+        self._rows = None if rows is None or self._rows is None else self._rows + rows
+        if not self._has_loader and self._inputs is None:
             self._inputs = inputs
 
     def on_loss(self, target: Tensor, ignored: int) -> None:
@@ -380,10 +386,12 @@ class StepSamples:
         return {
             "step": step, "count": self.count, "micro_steps": self._micro_steps,
             "fingerprints": fingerprints, "replica": None, "targets": self._targets,
+            "rows": self._rows or None,
         }  # fmt: skip
 
     def clear(self) -> None:
         self.count, self._micro_steps, self._fingerprints, self._targets = 0, 0, [], []
+        self._rows = 0
         self.newest_batch = self._inputs = None
 
 
