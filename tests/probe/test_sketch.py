@@ -8,6 +8,7 @@ from scalewise.probe.torch import sketch
 from scalewise.probe.torch.certificate_mode import (
     OptimizerSketches,
     dropout_patches,
+    loss_patches,
     own_batch_norms,
     parameter_names,
     seed_everything,
@@ -136,6 +137,20 @@ def test_dropout_is_off_in_modules_and_functions(monkeypatch):
     model = nn.ModuleList([nn.LSTM(2, 2, 2, dropout=0.5), nn.Dropout(0.1), nn.Dropout(0.0)])
     assert switch_dropout_off(model) == 2
     assert model[0].dropout == model[1].p == 0.0
+
+
+def test_targets_that_a_loss_ignores_are_counted(monkeypatch):
+    counted = []
+    patches = loss_patches(lambda target, ignored: counted.append(int((target != ignored).sum())))
+    for owner, name, _, replacement in patches:
+        monkeypatch.setattr(owner, name, replacement)
+    scores, target = torch.randn(4, 3), torch.tensor([0, 2, -100, 0])
+    mean = nn.functional.cross_entropy(scores, target)
+    assert nn.CrossEntropyLoss(ignore_index=0)(scores, target.abs() % 3) > 0
+    assert torch.allclose(nn.NLLLoss()(scores.log_softmax(1), target), mean)
+    assert counted == [3, 2, 3]
+    scripted = torch.jit.script(nn.CrossEntropyLoss())
+    assert torch.equal(scripted(scores, target), mean)
 
 
 def test_seeds_give_the_same_numbers():

@@ -153,14 +153,15 @@ class _Simulation:
             hashes = sorted(f"{index:016x}" for index in batch)
             if is_sketched:
                 self.taken[rank][step] = SketchSamples(step, len(batch), hashes)
-        if step == 0:
+        if step == 0 or step - 1 in SKETCHED_STEPS:
             self._record(step, "weight", self.weights)
         if is_sketched:
             self._record(step, "gradient", gradients)
             self._record(step, "update", updates)
         for rank in range(devices):
+            share = np.float32(0.3 if self.fault == "averaged weights" else 1.0)
             self.weights[rank] = {
-                name: self.weights[rank][name] + updates[rank][name] for name in LAYERS
+                name: self.weights[rank][name] + share * updates[rank][name] for name in LAYERS
             }
         if step == SKETCHED_STEPS[-1]:
             self._record(step, "buffer", [{"mean": buffer} for buffer in self.buffers])

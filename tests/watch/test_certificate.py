@@ -100,7 +100,9 @@ def test_reversed_batches_have_the_same_samples_and_almost_the_same_sums(
 def test_ddp_on_two_ranks_trains_as_one_device(reference, script, tmp_path):
     run = watch(tmp_path / "run", 2, script, "none", stop_after=10)
     assert layers(run).keys() == layers(reference).keys() >= {"conv.weight", "fc1.bias"}
-    assert set(differences(reference, run, "weight").values()) == {0.0}
+    weights = differences(reference, run, "weight")
+    assert {value for (step, _), value in weights.items() if step == 0} == {0.0}
+    assert {step for step, _ in weights} == {0, 1, 2, 9}
     assert max(differences(reference, run, "gradient").values()) < 1e-4
     assert max(differences(reference, run, "update").values()) < 0.05
     for step in (0, 1, 2, 8, 9):
@@ -127,6 +129,23 @@ def test_a_fault_shows_in_what_ranks_record(fault, reference, script, tmp_path):
     else:
         assert first == samples(reference, 0)
         assert later != samples(reference, 8)
+
+
+def test_layers_without_an_optimizer_are_named_unless_their_weights_change():
+    from torch import nn, ones
+
+    from scalewise.probe.torch.certificate_mode import parameter_names
+    from scalewise.watch.torch.certificate import Unowned
+
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(5)))
+    model[1].requires_grad_(requires_grad=False)
+    model(ones(1, 2)).sum().backward()
+    owned = {id(parameter) for parameter in model[0].parameters()}
+    unowned = Unowned([model], parameter_names([model]), owned)
+    model[2].weight.data += 1  # As the copy of an optimizer's own weights.
+    unowned.compare()
+    later = {id(parameter) for parameter in model[3].parameters()}
+    assert unowned.unchanged(owned | later) == ["2.bias", "4.weight", "4.bias"]
 
 
 def test_nothing_is_recorded_or_imported_without_certify(script, tmp_path):

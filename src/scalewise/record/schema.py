@@ -287,8 +287,9 @@ class Sketch:
     step: int
     """The optimizer step, counted from 0."""
     kind: SketchKind
-    """weight: before the first update; gradient: as the optimizer gets it; update: weight after
-    minus weight before the step; buffer: after the step.
+    """weight: before the update, of step 0 and of steps right after a sketched one; gradient: as
+    the optimizer gets it; update: weight after minus weight before the step; buffer: after the
+    step.
     """
     layers: Mapping[str, LayerSketch]
     """By the parameter's name in the model, without the names of wrappers such as DDP."""
@@ -320,6 +321,12 @@ class SketchSamples:
     """Batches that were accumulated in the step."""
     replica: int | None = None
     """The data-parallel replica: ranks of one replica use the same samples. None if unknown."""
+    targets: Sequence[int] = ()
+    """By micro-step: the targets of the cross-entropy that are not ignored, as padding is; empty if
+    unknown.
+    """
+    rows: int | None = None
+    """Rows of the models' inputs in all training calls of the step; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +354,8 @@ class CertificateFacts:
     """The seed that the sampler would have used: equal on all ranks, or ranks order differently."""
     epoch_steps: int | None = None
     """Batches of this rank in an epoch of its loader."""
+    not_updated: Sequence[str] = ()
+    """Layers with a gradient that belong to no optimizer and keep their weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from scalewise.analysis.certify import SketchedRun, certify
 from scalewise.analysis.certify.certificate import Cause
 from scalewise.record.sketches import LayerCopy
 from scalewise.report.text.certificate import CAUSE_TEXT, FIXES, verdict_text
-from simulated_training import certified, sketch
+from simulated_training import Training, certified, sketch, train
 
 CLEAN = [
     {},
@@ -64,6 +64,7 @@ FAULTS = [
     ({"fault": "weight decay"}, "weight decay", 0, None, "multiple of the weights"),
     ({"fault": "not updated"}, "not updated", 0, "fc2.weight", "its weights stay"),
     ({"fault": "kept gradients"}, "kept gradients", 1, None, "they were not cleared"),
+    ({"fault": "averaged weights"}, "changed weights", 1, None, "they change between the steps"),
     ({"fault": "updates differ"}, "updates differ", 0, "fc2.weight", "rank 0 and rank 1 update"),
     (
         {"fault": "short first step"},
@@ -141,6 +142,70 @@ def test_layers_of_other_names_cannot_be_compared():
     certificate = certify(reference, backwards, replace(candidate, layers=renamed))
     assert (certificate.verdict, certificate.cause) == ("cannot tell", "other layers")
     assert "only 0 of 6 layers have the same name" in verdict_text(certificate)
+
+
+def test_uneven_targets_of_the_loss_are_an_uneven_batch():
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=4)
+    counts = [(16, 16, 16, 8), (16, 16, 16, 16)]
+    samples = [
+        {step: replace(taken, targets=targets) for step, taken in steps.items()}
+        for targets, steps in zip(counts, candidate.samples)
+    ]
+    certificate = certify(reference, backwards, replace(candidate, samples=samples))
+    assert (certificate.verdict, certificate.cause) == ("differs", "uneven batch")
+    assert "micro-steps have between 8 and 16 targets" in verdict_text(certificate)
+    correct = replace(certified(accumulate=4)[2], samples=samples)
+    assert certify(reference, backwards, correct).verdict == "equal"
+
+
+def with_rows(run, count):
+    """Return the run as it is recorded if each rank calls the model with so many rows in a step."""
+    samples = [
+        {step: replace(taken, rows=count) for step, taken in steps.items()} for steps in run.samples
+    ]
+    return replace(run, samples=samples)
+
+
+def test_samples_that_the_model_does_not_get_are_lost():
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=4)
+    reference, candidate = with_rows(reference, 32), with_rows(candidate, 12)
+    certificate = certify(reference, backwards, candidate)
+    assert (certificate.verdict, certificate.cause) == ("differs", "lost samples")
+    assert "with 32 rows on 1 device and with 24 on 2" in verdict_text(certificate)
+    # A part of the tokens on each rank, say: gradients are equal.
+    split = replace(with_rows(certified()[2], 16), is_split=True)
+    assert certify(reference, backwards, split).verdict == "equal"
+
+
+def test_weights_that_change_between_steps_on_one_device_too_are_no_fault():
+    runs = [Training(fault="averaged weights", reverse=reverse) for reverse in (False, True)]
+    candidate = Training(fault="averaged weights", devices=2)
+    assert certify(*map(train, runs), train(candidate)).verdict == "equal"
+
+
+def without_optimizer(run, names):
+    """Return the run as it is recorded if no optimizer has these layers."""
+    layers = {
+        key: {name: copies for name, copies in layers.items() if name not in names}
+        for key, layers in run.layers.items()
+    }
+    return replace(run, layers=layers, not_updated=names)
+
+
+def test_layers_that_no_optimizer_has_are_not_updated():
+    reference, backwards, candidate = certified()
+    names = ("fc1.weight", "fc1.bias", "fc2.weight")
+    certificate = certify(reference, backwards, without_optimizer(candidate, names))
+    assert (certificate.verdict, certificate.cause) == ("differs", "not updated")
+    assert (certificate.step, certificate.differing) == (0, names)
+    assert "no optimizer has its parameters" in verdict_text(certificate)
+
+
+def test_a_model_that_neither_run_trains_is_no_fault():
+    reference, backwards, candidate = certified()
+    names = ("fc1.weight",)  # Another model, whose layer has the same name.
+    reference, candidate = (replace(run, not_updated=names) for run in (reference, candidate))
+    assert certify(reference, backwards, candidate).verdict == "equal"
 
 
 def test_gradients_that_are_not_finite_differ():

@@ -33,10 +33,12 @@ def test_a_split_model_has_the_sketches_of_the_whole_one(name, reference, tmp_pa
     world, fields = SPLITS[name]
     run = train(tmp_path / "run", world, **GPT, **fields)
     assert layers(run).keys() == layers(reference).keys()
-    for kind, tolerance in {"weight": 0.0, "gradient": 1e-5, "update": 1e-3}.items():
+    for kind, tolerance in {"weight": 1e-3, "gradient": 1e-5, "update": 1e-3}.items():
         apart = differences(reference, run, kind)
-        assert {step for step, _ in apart} == ({0} if kind == "weight" else {0, 1, 2})
+        assert {step for step, _ in apart} == {0, 1, 2}
         assert max(apart.values()) <= tolerance, kind
+        if kind == "weight":
+            assert {value for (step, _), value in apart.items() if step == 0} == {0.0}
     facts = run.ranks[0].notes.certificate
     assert (facts.world, facts.unsupported, facts.precision) == (world, None, "fp32")
     assert facts.order == fields.get("certify_order", "usual")

@@ -9,6 +9,7 @@ from scalewise.record.schema import SketchKind
 Verdict = Literal["equal", "differs", "cannot tell"]
 Fault = Literal[
     "start weights",  # Ranks begin with different weights.
+    "changed weights",  # Something changes the weights between two steps.
     "same samples",  # Ranks train on the same samples.
     "lost samples",  # Fewer samples than on one device, or others from some step on.
     "uneven batch",  # Ranks with fewer samples count as much as the others.

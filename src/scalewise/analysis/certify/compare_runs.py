@@ -7,13 +7,21 @@ from scalewise.analysis.certify.certificate import Certificate, Checked, Finding
 from scalewise.analysis.certify.gradient_cause import gradient_finding, unsynchronised_finding
 from scalewise.analysis.certify.layer_difference import (
     LayerDifference,
+    common_factor,
     compare_copies,
     compare_layers,
+    compare_sketches,
     layers_finding,
     total_norm,
 )
 from scalewise.analysis.certify.sample_checks import sample_finding, shared_samples_finding
-from scalewise.analysis.certify.sketched_run import SketchedRun, difference_norm, is_finite, norm
+from scalewise.analysis.certify.sketched_run import (
+    SketchedRun,
+    difference_norm,
+    difference_sketch,
+    is_finite,
+    norm,
+)
 from scalewise.analysis.certify.tolerance import (
     EXPLAINED_FACTOR,
     MAX_TOLERANCE,
@@ -27,6 +35,8 @@ MIN_COMMON_LAYERS = 0.9
 """With fewer layers of equal names, runs cannot be compared."""
 BUFFER_TOLERANCE = 0.01
 """Ranks' buffers may differ by this share; a buffer also changes with every rounded activation."""
+CHANGED_SHARE, CHANGED_WEIGHTS = 0.05, 2**-20
+"""Weights may change between two steps by this share of the update, and of the weights."""
 
 
 def certify(
@@ -79,9 +89,12 @@ class _Comparison:
         yield from filter(None, [self._start_over_ranks()])
         for step in candidate.steps:
             yield from filter(None, [shared_samples_finding(candidate, step)])
+            if self.compares_reference:
+                yield from filter(None, [self._changed_weights(step)])
             yield from filter(None, [self._gradients_over_ranks(step)])
             if self.compares_reference and step in reference.steps:
                 if step == candidate.steps[0]:
+                    yield from filter(None, [self._layers_without_optimizer()])
                     yield from filter(None, [self._layers_named_differently()])
                 yield from self._against_reference(step)
             yield from filter(None, [self._updates_over_ranks(step)])
@@ -106,6 +119,19 @@ class _Comparison:
                 figures = {"run": run.label, "reason": run.unsupported}
                 return Finding(cause="no sketches", verdict="cannot tell", figures=figures)
         return None
+
+    def _layers_without_optimizer(self) -> Finding | None:
+        """Find layers that an optimizer updates in the reference only."""
+        updates = [self.reference.first_copies(step, "update") for step in self.reference.steps]
+        updated = {name for layers in updates for name in layers if norm(layers[name]) > 0}
+        # Of a model that is used and not trained, as for a perceptual loss, both runs say so.
+        updated &= {*self.candidate.not_updated} - {*self.reference.not_updated}
+        stale = [name for name in updates[0] if name in updated]
+        if not stale:
+            return None
+        step = self.candidate.steps[0]
+        figures = {"no_optimizer": True}
+        return layers_finding("not updated", "update", step, stale, [*updates[0]], figures)
 
     def _layers_named_differently(self) -> Finding | None:
         step = self.candidate.steps[0]
@@ -150,6 +176,24 @@ class _Comparison:
             "other weights", "weight", step, names, [row.layer for row in rows], figures
         )
         return replace(finding, verdict="cannot tell")
+
+    def _changed_weights(self, step: int) -> Finding | None:
+        """Find layers whose weights are not those that the step before left, although they are in
+        the reference.
+        """
+        changes = _changes_between_steps(self.candidate, step)
+        expected = _changes_between_steps(self.reference, step)
+        differing = [
+            row
+            for name, row in changes.items()
+            if row.differs and name in expected and not expected[name].differs
+        ]
+        if not differing:
+            return None
+        names = [row.layer for row in differing]
+        figures = {"difference": max(row.relative for row in differing)}
+        finding = layers_finding("changed weights", "weight", step, names, [*changes], figures)
+        return replace(finding, factor=common_factor(differing))
 
     def _gradients_over_ranks(self, step: int) -> Finding | None:
         compared = compare_copies(
@@ -266,3 +310,27 @@ def _has_no_gradient(
 ) -> bool:
     """Return whether a layer of the model has no gradient, or one that is exactly zero."""
     return norm(gradients[name]) == 0 if name in gradients else name in weights
+
+
+def _changes_between_steps(run: SketchedRun, step: int) -> dict[str, LayerDifference]:
+    """Return how the change of each layer's weights since the step before differs from that step's
+    update, in the copy that differs most; empty unless both steps have sketches.
+    """
+    before, updates = run.copies(step - 1, "weight"), run.copies(step - 1, "update")
+    rows = {}
+    for name, copies in run.copies(step, "weight").items():
+        compared = [
+            compare_sketches(
+                name,
+                difference_sketch(after.sketch, start.sketch),
+                update.sketch,
+                CHANGED_SHARE,
+                CHANGED_WEIGHTS * norm(start.sketch),
+            )
+            for after, start, update in zip(
+                copies, before.get(name, ()), updates.get(name, ()), strict=False
+            )
+        ]
+        if compared:
+            rows[name] = max(compared, key=lambda row: row.excess)
+    return rows

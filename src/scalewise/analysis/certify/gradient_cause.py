@@ -80,9 +80,16 @@ def gradient_finding(
         if cause == "scaled" and _clipped_early(run, reference):
             cause = "clipped early"
         return replace(finding, cause=cause, factor=factor)
+    if fewer := _fewer_rows(run, reference, step):
+        figures = {**finding.figures, "kind": "rows", "devices": run.devices, **fewer}
+        return replace(finding, cause="lost samples", figures=figures)
     counts = _rank_counts(run, step)
     if len({*counts}) > 1:
         figures = {**finding.figures, "counts": counts}
+        return replace(finding, cause="uneven batch", figures=figures)
+    targets = run.target_counts(step)
+    if len({*targets}) > 1:
+        figures = {**finding.figures, "targets": targets}
         return replace(finding, cause="uneven batch", figures=figures)
     if _clipped_early(run, reference):
         return replace(finding, cause="clipped early")
@@ -157,6 +164,21 @@ def _keeps_gradients(run: SketchedRun, reference: SketchedRun, step: int) -> boo
         run.first_copies(step, "gradient"), expected, lambda _: MEAN_TOLERANCE, MEAN_TOLERANCE
     )
     return bool(rows) and not any(row.differs for row in rows)
+
+
+def _fewer_rows(run: SketchedRun, reference: SketchedRun, step: int) -> dict[str, int]:
+    """Return with how many rows the model is called, if with fewer than the reference's at an equal
+    number of samples; else nothing. The next step counts too: in its first step, a stage of a
+    pipeline may be called once more to find the shapes of its output.
+    """
+    common = [number for number in run.steps if number >= step and number in reference.steps]
+    found: dict[str, int] = {}
+    for number in common[:2]:
+        rows, expected = run.model_rows(number), reference.model_rows(number)
+        is_equal = run.sample_count(number) == reference.sample_count(number)
+        if rows is not None and expected is not None and rows < expected and is_equal:
+            found = {"count": rows, "expected": expected, "rows_step": number}
+    return found
 
 
 def _rank_counts(run: SketchedRun, step: int) -> tuple[int, ...]:

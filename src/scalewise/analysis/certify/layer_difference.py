@@ -88,13 +88,16 @@ def compare_layers(
         allowed = tolerance(name)
         if name not in layers or allowed is None:
             continue
-        differences.append(_compare(name, layers[name], sketch, allowed, unit))
+        differences.append(compare_sketches(name, layers[name], sketch, allowed, unit))
     return differences
 
 
-def _compare(
+def compare_sketches(
     name: str, sketch: LayerSketch, reference: LayerSketch, allowed: float, unit: float
 ) -> LayerDifference:
+    """Return how one layer differs from its reference; ``unit`` is the length of a difference that
+    rounding explains beside the share ``allowed``.
+    """
     size = norm(reference)
     if not is_finite(sketch) or not is_finite(reference):
         return LayerDifference(name, math.nan, allowed, None, math.nan)
@@ -120,7 +123,7 @@ def compare_copies(
         allowed = tolerance(name)
         if len(held) < 2 or allowed is None:
             continue
-        compared = [(_compare(name, copy.sketch, held[0].sketch, allowed, unit), copy)
+        compared = [(compare_sketches(name, copy.sketch, held[0].sketch, allowed, unit), copy)
                     for copy in held[1:]]  # fmt: skip
         most[name] = max(compared, key=lambda pair: pair[0].excess)
     return most

@@ -46,6 +46,8 @@ class SketchedRun:
     """Batch normalization layers that use only the samples of one device."""
     dropout_off: int = 0
     """Layers whose dropout was switched off."""
+    not_updated: tuple[str, ...] = ()
+    """Layers with a gradient that belong to no optimizer and keep their weights."""
     unsupported: str = ""
     """Why there are no sketches, or only some."""
     is_reversed: bool = False
@@ -90,6 +92,25 @@ class SketchedRun:
             by_replica[replica] = by_replica.get(replica, Counter()) | hashes
         return by_replica or None
 
+    def target_counts(self, step: int) -> tuple[int, ...]:
+        """Return how many targets of the loss were not ignored in each micro-step of each rank;
+        empty if that is unknown.
+        """
+        recorded = [steps[step].targets if step in steps else () for steps in self.samples]
+        if self.is_split or not all(recorded):
+            return ()
+        return tuple(count for targets in recorded for count in targets)
+
+    def model_rows(self, step: int) -> int | None:
+        """Return how many rows the model was called with in a step; None if unknown. The stages of
+        a pipeline have the same rows: the most of any rank count.
+        """
+        rows = [steps[step].rows if step in steps else None for steps in self.samples]
+        known = [count for count in rows if count is not None]
+        if self.is_split:
+            return max(known, default=None)
+        return sum(known) if known and None not in rows else None
+
     def sample_count(self, step: int) -> int | None:
         """Return how many samples all ranks trained on in a step; None if unknown."""
         if (samples := self.samples_at(step)) is not None:
@@ -127,6 +148,7 @@ def sketched_run(record: RunRecord, where: Mapping[str, object] | None = None) -
         is_split=is_split,
         batch_norm=tuple(dict.fromkeys(name for fact in facts for name in fact.batch_norm)),
         dropout_off=max((fact.dropout_off for fact in facts), default=0),
+        not_updated=tuple(dict.fromkeys(name for fact in facts for name in fact.not_updated)),
         unsupported=next((fact.unsupported for fact in facts if fact.unsupported), ""),
         is_reversed=facts[0].order == "reversed",
         where=dict(where or {}),
@@ -175,6 +197,11 @@ def fitted_factor(first: LayerSketch, second: LayerSketch) -> float | None:
     """
     squares = float(np.dot(second.sums, second.sums))
     return float(np.dot(first.sums, second.sums)) / squares if squares > 0 else None
+
+
+def difference_sketch(first: LayerSketch, second: LayerSketch) -> LayerSketch:
+    """Return the sketch of ``first - second``; its squares are estimated from its projections."""
+    return _from_projections(np.subtract(first.sums, second.sums))
 
 
 def mean_sketch(sketches: Sequence[LayerSketch]) -> LayerSketch:

@@ -66,6 +66,52 @@ def dropout_patches() -> list[Patch]:
     return [*patches, (functional, attention.__name__, attention, scaled_dot_product_attention)]
 
 
+def loss_patches(count_targets: Callable[[Tensor, int], None]) -> list[Patch]:
+    """Return patches of PyTorch's losses over classes that first pass the targets, and the index of
+    those to ignore, to ``count_targets``.
+    """
+    original, original_nll = functional.cross_entropy, functional.nll_loss
+
+    def count(target: Tensor, ignored: int) -> None:
+        if not torch.compiler.is_compiling():
+            count_targets(target, ignored)
+
+    # Signatures are PyTorch's, so that a model that uses these can still be scripted.
+    def cross_entropy(  # noqa: PLR0913 - those of PyTorch
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+            count(target, ignore_index)
+        return original(
+            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        )
+
+    def nll_loss(
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> Tensor:
+        if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+            count(target, ignore_index)
+        return original_nll(input, target, weight, size_average, ignore_index, reduce, reduction)
+
+    return [
+        (functional, "cross_entropy", original, cross_entropy),
+        (functional, "nll_loss", original_nll, nll_loss),
+    ]
+
+
 def switch_dropout_off(model: nn.Module) -> int:
     """Set the probabilities of a model's random layers to 0; return how many were above it.
 
@@ -184,7 +230,7 @@ class OptimizerSketches:
         if self._sketcher is None:
             self._sketcher = Sketcher(self._named)
         self._before = self._sketcher.elements(self.parameters)
-        if self.step == 0:
+        if self.step == 0 or is_sketched(self.step - 1):
             self._write("weight", self._sketcher.sketch(self._before))
         gradients = [parameter.grad for parameter in self.parameters]
         present = [gradient is not None for gradient in gradients]

@@ -146,6 +146,13 @@ def _other_gradient(certificate: Certificate) -> str:
 
 
 def _uneven_batch(certificate: Certificate) -> str:
+    if targets := certificate.figures.get("targets"):
+        batches = "batches of micro-steps" if len(targets) > certificate.devices else "ranks"
+        return (
+            f"{batches} have between {min(targets):,} and {max(targets):,} targets that the loss "
+            f"does not ignore, and their mean losses count equally "
+            f"({_difference_text(certificate)})"
+        )
     counts = ", ".join(map(str, certificate.figures["counts"]))
     return (
         f"ranks have {counts} samples in this step, and their mean gradients count equally "
@@ -159,6 +166,12 @@ def _lost_samples(certificate: Certificate) -> str:
         return (
             f"other samples than on 1 device: {figures['common']:,} of {figures['total']:,} are "
             "the same"
+        )
+    if figures["kind"] == "rows":
+        return (
+            f"the loaders give the same samples, and in step {figures['rows_step']} the model is "
+            f"called with {figures['expected']:,} rows on 1 device and with {figures['count']:,} "
+            f"on {figures['devices']:,} ({_difference_text(certificate)})"
         )
     on = f"{figures['expected']:,} samples are trained on 1 device and {figures['count']:,} on "
     on += f"{figures['devices']:,}"
@@ -215,12 +228,26 @@ def _start_weights(certificate: Certificate) -> str:
     )
 
 
+def _not_updated(certificate: Certificate) -> str:
+    has_none = certificate.figures.get("no_optimizer")
+    reason = "no optimizer has its parameters: " if has_none else ""
+    return f"{reason}its weights stay as they are, and on 1 device they are updated"
+
+
+def _changed_weights(certificate: Certificate) -> str:
+    return (
+        "the weights are not those that the step before left, and on 1 device they are: they "
+        f"change between the steps ({_difference_text(certificate)} to the update)"
+    )
+
+
 def _constant(text: str) -> Callable[[Certificate], str]:
     return lambda certificate: text
 
 
 CAUSE_TEXT: Mapping[Cause, Callable[[Certificate], str]] = {
     "start weights": _start_weights,
+    "changed weights": _changed_weights,
     "same samples": _same_samples,
     "lost samples": _lost_samples,
     "uneven batch": _uneven_batch,
@@ -247,7 +274,7 @@ CAUSE_TEXT: Mapping[Cause, Callable[[Certificate], str]] = {
         f"gradients are equal, and updates differ by a multiple of the weights "
         f"({_difference_text(c)}): weight decay is applied with another strength"
     ),
-    "not updated": _constant("its weights stay as they are, and on 1 device they are updated"),
+    "not updated": _not_updated,
     "other update": _other_update,
     "updates differ": lambda c: (
         f"{_ranks_text(c)} update their weights differently ({_difference_text(c)})"
@@ -275,9 +302,13 @@ _LOADER_FIX = "Give the loader sampler=DistributedSampler(dataset), or split the
 _AVERAGE_FIX = "Average gradients once: DDP and FSDP do; by hand, divide the sum by the ranks."
 FIXES: Mapping[Cause, str] = {
     "start weights": "Send rank 0's weights to all ranks before the first step, as DDP does.",
+    "changed weights": "Leave the weights to the optimizer: keep moving averages in a copy of the "
+    "model.",
     "same samples": _LOADER_FIX,
-    "lost samples": "Use the same drop_last, and a data set that the global batch divides.",
-    "uneven batch": "Weigh each rank's gradient by its samples, or set drop_last=True everywhere.",
+    "lost samples": "Use the same drop_last, and a data set that the global batch divides; pass "
+    "all samples of the loader to the model.",
+    "uneven batch": "Weigh the loss of each rank and micro-step by its samples, or by its targets "
+    "that are not ignored; or, if only the last batch is uneven, set drop_last=True everywhere.",
     "order repeats": "Call sampler.set_epoch(epoch) at the start of every epoch.",
     "not synchronised": "Wrap the whole model in DistributedDataParallel, and leave no_sync before "
     "the last micro-step; by hand, average every gradient before the optimizer's step.",

@@ -5,11 +5,12 @@ what all ranks train on in a step is then what one device trains on in that step
 only the sketches; the program continues.
 """
 
+import contextlib
 import copy
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from scalewise.probe.torch import certificate_mode as mode
-from scalewise.probe.torch.sketch import sample_fingerprints
+from scalewise.probe.torch.sketch import Sketcher, sample_fingerprints
 from scalewise.probe.torch.sync_timer import Patch
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
@@ -54,6 +55,7 @@ class Certificate:
         """Names of layers that were given to parameters."""
         self._named_ids: set[int] = set()
         self._models: list[nn.Module] = []
+        self._unowned: Unowned | None = None
         self._samples = StepSamples()
         self._passes: dict[int, int] = {}
         """By length of the data: how many passes a ``RandomSampler`` has begun."""
@@ -66,7 +68,7 @@ class Certificate:
         register_optimizer_step_pre_hook(self._safe(self._before_step))
         register_optimizer_step_post_hook(self._safe(self._after_step))
         self._watcher.end_facts.append(self._end_facts)
-        patches = mode.dropout_patches()
+        patches = mode.dropout_patches() + mode.loss_patches(self._safe(self._samples.on_loss))
         orders: dict[Any, Any] = {
             RandomSampler: self._pass_order,
             DistributedSampler: self._epoch_order,
@@ -145,7 +147,9 @@ class Certificate:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling():
                 on_backward()
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            self._samples.end_backward()
+            return result
 
         return watched
 
@@ -204,12 +208,16 @@ class Certificate:
             if sketches.step == 0:
                 self._note_models()
                 self._watcher.note(certificate=self._complete_facts())
+            elif sketches.step == 1 and self._unowned is not None:
+                self._unowned.compare()
         self._samples.clear()
         self._samples.wanted = any(each.next_is_sketched for each in self._optimizers.values())
 
     def _add_optimizer(self, optimizer: Any, parameters: list[Tensor]) -> mode.OptimizerSketches:
         """Give names to an optimizer's parameters, and prepare their sketches."""
         names = mode.parameter_names([*find_roots(), *self._models])
+        if self._unowned is None:
+            self._unowned = Unowned(self._models, names, _ids(parameters))
         named: dict[str, Tensor] = {}
         for index, parameter in enumerate(parameters):
             if id(parameter) in self._named_ids:  # Another optimizer has it too.
@@ -249,6 +257,8 @@ class Certificate:
         return {"unsupported": None, **self.facts}
 
     def _end_facts(self) -> dict[str, Any]:
+        if self._unowned is not None:  # Only now: another optimizer may have begun later.
+            self.facts["not_updated"] = self._unowned.unchanged(self._named_ids)
         return {"certificate": self._complete_facts()} if self._watcher.steps else {}
 
     def _safe(self, function: Callable[..., Any]) -> Callable[..., None]:
@@ -265,6 +275,40 @@ class Certificate:
                     print(f"scalewise: {self.facts['unsupported']}", file=sys.stderr)
 
         return hook
+
+
+class Unowned:
+    """Parameters with a gradient that the first optimizer does not have, and their weights."""
+
+    def __init__(
+        self, models: Iterable[nn.Module], names: Mapping[int, str], owned: Container[int]
+    ) -> None:
+        self._parameters = {
+            names[id(parameter)]: parameter
+            for model in models
+            for parameter in model.parameters()
+            if parameter.grad is not None and id(parameter) not in owned and id(parameter) in names
+        }
+        self._unchanged: list[str] = []
+        self._before = self._elements()
+
+    def _elements(self) -> dict[str, Tensor]:
+        """Return a copy of some elements of each parameter."""
+        return {
+            name: Sketcher({name: parameter}).elements([parameter])
+            for name, parameter in self._parameters.items()
+        }
+
+    def compare(self) -> None:
+        """Note which parameters have the weights that they had at the start."""
+        after = self._elements()
+        self._unchanged = [
+            name for name, before in self._before.items() if torch.equal(before, after[name])
+        ]
+
+    def unchanged(self, owned: Container[int]) -> list[str]:
+        """Return the names of those that kept their weights and belong to no optimizer."""
+        return [name for name in self._unchanged if id(self._parameters[name]) not in owned]
 
 
 class StepSamples:
@@ -284,13 +328,34 @@ class StepSamples:
         self._has_loader = False
         self._inputs: Any = None
         """The input of the first model that was called since the last backward."""
+        self._rows: int | None = 0
+        """Rows of the models' inputs in this step; None if those of some call are unclear."""
+        self._loss_targets = 0
+        """Targets of losses since the last backward."""
+        self._targets: list[int] = []
 
     def on_forward(self, inputs: Any) -> None:
-        if self.wanted and not self._has_loader and self._inputs is None:
+        if not self.wanted:
+            return
+        rows = samples_and_tensor(inputs)[0]
+        self._rows = None if rows is None or self._rows is None else self._rows + rows
+        if not self._has_loader and self._inputs is None:
             self._inputs = inputs
+
+    def on_loss(self, target: Tensor, ignored: int) -> None:
+        """Count the targets of a loss that are not ignored; skip those whose number is unclear."""
+        is_plain = type(target) is Tensor and not target.is_floating_point()
+        if self.wanted and is_plain and torch.is_grad_enabled() and not _is_capturing():
+            with contextlib.suppress(RuntimeError):  # Inside ``vmap``.
+                self._loss_targets += int((target != ignored).sum().item())
+
+    def end_backward(self) -> None:
+        """Forget losses that were computed again inside ``backward``, by checkpointing."""
+        self._loss_targets = 0
 
     def on_backward(self) -> None:
         """Count the newest batch, or without a loader the model's input, as trained on."""
+        known = self._micro_steps
         if self.newest_batch is not None:
             batch, iterator = self.newest_batch
             self._has_loader = True
@@ -300,6 +365,10 @@ class StepSamples:
         elif self._inputs is not None and not self._has_loader:
             self._add(self._inputs, None)
         self.newest_batch = self._inputs = None
+        if self._loss_targets and (self._micro_steps > known or not self._targets):
+            self._targets.append(self._loss_targets)
+        elif self._loss_targets:  # Another loss of the same batch.
+            self._targets[-1] += self._loss_targets
 
     def _add(self, batch: Any, drawn: int | None) -> None:
         self._micro_steps += 1
@@ -316,11 +385,13 @@ class StepSamples:
         fingerprints = sorted(self._fingerprints) if known else []
         return {
             "step": step, "count": self.count, "micro_steps": self._micro_steps,
-            "fingerprints": fingerprints, "replica": None,
+            "fingerprints": fingerprints, "replica": None, "targets": self._targets,
+            "rows": self._rows or None,
         }  # fmt: skip
 
     def clear(self) -> None:
-        self.count, self._micro_steps, self._fingerprints = 0, 0, []
+        self.count, self._micro_steps, self._fingerprints, self._targets = 0, 0, [], []
+        self._rows = 0
         self.newest_batch = self._inputs = None
 
 

@@ -278,7 +278,8 @@ class Hooks:
             if self.facts.call_may_show_facts:
                 self.facts.on_call(model, tensor)
             complete = not self.facts.call_may_show_facts and not self.searches_updates
-            self.settled_model_id = id(called) if complete else 0
+            # A certificate counts the rows of every call.
+            self.settled_model_id = id(called) if complete and self.certificate is None else 0
         return True
 
     def _looks_into_batches(self) -> bool:
