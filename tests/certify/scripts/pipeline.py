@@ -63,10 +63,11 @@ def train_stage(args, model, loader):
     stage = PipelineStage(model, RANK, WORLD, torch.device("cpu"))
     kind = Schedule1F1B if args.seed % 2 else ScheduleGPipe
     divided = args.fault != "micro_batches_summed"
-    schedule = kind(stage, MICRO_BATCHES, loss_fn=loss_of, scale_grads=divided)
+    micro_batches = max(MICRO_BATCHES, WORLD)  # A schedule needs one for each stage.
+    schedule = kind(stage, micro_batches, loss_fn=loss_of, scale_grads=divided)
     for inputs, target in batches(args, loader):
         if args.fault == "micro_batch_dropped":
-            kept = len(inputs) - len(inputs) // MICRO_BATCHES
+            kept = len(inputs) - len(inputs) // micro_batches
             inputs, target = inputs[:kept], target[:kept]
         with autocast(args):
             if RANK == 0:

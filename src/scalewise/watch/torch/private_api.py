@@ -104,7 +104,7 @@ def in_backward() -> bool:
     return bool(getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1)
 
 
-is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
+is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
 """Whether ``torch.jit.trace`` records a graph; sizes are tensors of that graph then."""
 
 
