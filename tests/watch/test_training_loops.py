@@ -585,6 +585,27 @@ for x, y in loader(500):
     pairs([{"x": x}, {"x": -x}]).backward()
     optimizer.step()
 """),
+    "samples_by_a_method_of_a_copy": (20, 640, """
+import time
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = model()
+    def forward(self, x):
+        return self.net(x)
+    @torch.no_grad()
+    def sample(self):
+        time.sleep(0.1)
+        return self.net(torch.randn(4, 8))
+net = Generator()
+average = copy.deepcopy(net).requires_grad_(False)
+optimizer = sgd(net)
+for number, batch in enumerate(loader(640)):
+    train(net, optimizer, [batch])
+    if number % 5 == 4:
+        for _ in range(4):
+            average.sample()
+"""),
     "graph_traced_before_training": (20, 640, """
 net = model()
 optimizer = sgd(net)
@@ -645,6 +666,12 @@ def test_steps_and_samples_are_those_of_the_program(name, watched):
     seen = watched[name]
     assert seen.find("unwatched") is None
     assert (len(seen.column("samples")), sum(seen.column("samples"))) == (steps, samples)
+
+
+def test_sampling_by_a_method_of_the_model_is_validation(watched):
+    seen = watched["samples_by_a_method_of_a_copy"]
+    spans = seen.find("ledgers")["time"]["spans"]
+    assert spans["validate"] > 0.8 and spans["train"] < 0.8
 
 
 def test_updates_by_hand_of_one_model_after_another_are_in_the_ledger(watched):

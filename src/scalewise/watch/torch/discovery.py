@@ -243,6 +243,23 @@ def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
     return linear is not None and linear.in_features == value.shape[0]
 
 
+def largest_parts(model: nn.Module) -> list[nn.Module]:
+    """Return the module inside a model that has most of its weights, and so on, outermost first;
+    no single layers of PyTorch's own.
+
+    >>> net = nn.Sequential(nn.Sequential(nn.Linear(2, 9), nn.ReLU()), nn.Linear(9, 1))
+    >>> [type(part).__name__ for part in largest_parts(net)]
+    ['Sequential']
+    """
+    parts = []
+    size = sum(parameter.numel() for parameter in model.parameters())
+    for child in model.children():
+        is_layer = type(child).__module__.startswith("torch.nn") and type(child) != nn.Sequential
+        if not is_layer and 2 * sum(weight.numel() for weight in child.parameters()) > size > 0:
+            parts = [child, *largest_parts(child)]
+    return parts
+
+
 def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
     """Have a function called when a model or optimizer is garbage-collected."""
     weakref.finalize(target, callback, *args).atexit = False
@@ -260,10 +277,11 @@ class Discovery:
         before_call: Callable[..., None],
         after_call: Callable[[Any], None],
         wrap_call: Callable[..., Callable[..., Any]],
+        wrap_inner_call: Callable[..., Callable[..., Any]],
         is_elsewhere: Callable[[], bool],
     ) -> None:
         self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
-        self._is_elsewhere = is_elsewhere
+        self._wrap_inner_call, self._is_elsewhere = wrap_inner_call, is_elsewhere
         self._handles: list[Any] = []
         self._running: tuple[nn.Module, bool] | None = None
         """The model that is being called, and whether these hooks record the call."""
@@ -271,6 +289,9 @@ class Discovery:
         """Ids of the models found so far; the wrapped ``__call__`` methods read this set."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._classes: set[type] = set()
+        self._inner_classes: set[type] = set()
+        """Classes of the largest parts of the models, which a method such as ``model.sample`` calls
+        instead of the model."""
         self._wrapped: set[type] = set()
         self._originals: dict[type, Callable[..., Any]] = {}
         """By wrapped class: its ``__call__`` before it was wrapped."""
@@ -320,6 +341,11 @@ class Discovery:
         for cls in self._classes:
             if not issubclass(cls, WRAPPERS):
                 self._wrap(cls)
+        for cls in self._inner_classes - self._classes:
+            if cls not in self._wrapped and "OptimizedModule" not in cls.__name__:
+                self._wrapped.add(cls)
+                self._originals[cls] = cls.__call__
+                setattr(cls, "__call__", self._wrap_inner_call(cls.__call__))
         for cls in self._short_lived:
             self._wrap_all_instances(cls)
         self._short_lived = set()
@@ -354,6 +380,7 @@ class Discovery:
             self._classes.add(type(model))
             if isinstance(model, WRAPPERS):  # Validation may call the inner model directly.
                 self._classes.add(type(model.module))
+            self._inner_classes.update(map(type, largest_parts(model)))
             self.found += 1
             on_delete(model, self._forget, id(model), type(model))
 

@@ -135,11 +135,17 @@ class Hooks:
         """The main thread, and those that make optimizers, call their steps, or call models with
         gradients. What other threads do is no part of a step."""
         self._stretches = Stretches()
+        self._filtering_loaders: set[int] = set()
+        """Ids of loaders whose collate function leaves some of the drawn samples out."""
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe
         self.discovery = Discovery(
-            safe(self.forward), safe(self._end_forward), self.hot.around_forward, self._is_elsewhere
+            safe(self.forward),
+            safe(self._end_forward),
+            self.hot.around_forward,
+            self.hot.around_inner,
+            self._is_elsewhere,
         )
         self.ddp = DdpModels(self.hot.last_gradient)
         self._model_ids: set[int] = set()
@@ -531,9 +537,13 @@ class Hooks:
         """Return the event of a loader's batch, with its samples and rows; gather facts from it."""
         try:
             drawn, exact = private_api.drawn_samples(iterator), private_api.draws_exactly(iterator)
-            samples, rows, tensor = samples_rows_and_tensor(batch, drawn, exact=exact)
+            loader_id = getattr(iterator, private_api.LOADER, 0)
+            counts_drawn = exact and loader_id not in self._filtering_loaders
+            samples, rows, tensor = samples_rows_and_tensor(batch, drawn, exact=counts_drawn)
+            if exact and drawn and samples == rows and (samples or 0) < drawn:
+                self._filtering_loaders.add(loader_id)
             self.facts.on_batch(tensor)
-            self.ledgers.note_batch(iterator, samples)
+            self.ledgers.note_batch(iterator, samples, drawn)
             self._stretches.begin_batch(tensor, rows)
         except Exception as problem:
             self.disable(problem)

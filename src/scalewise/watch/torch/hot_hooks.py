@@ -32,6 +32,7 @@ class HotHooks:
     """The hooks, and the function that updates their variables."""
 
     around_forward: Callable[..., Callable[..., Any]]
+    around_inner: Callable[[Callable[..., Any]], Callable[..., Any]]
     around_compiled: Callable[[Callable[..., Any]], Callable[..., Any]]
     around_backward: Callable[[Callable[..., Any]], Callable[..., Any]]
     around_fetch: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
@@ -151,6 +152,20 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 except Exception as problem:
                     slow.disable(problem)
             return result
+
+        return watched
+
+    def around_inner(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the ``__call__`` of a class inside models, recorded if no model is running and
+        there are no gradients: a method of the model calls it, to sample for example.
+        """
+        outermost = around_forward(original)
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if (may_compile and compiling()) or forwards or is_grad_enabled():
+                return original(*args, **kwargs)
+            return outermost(*args, **kwargs)
 
         return watched
 
@@ -327,7 +342,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     refresh()
     return HotHooks(
-        around_forward, around_compiled, around_backward, around_fetch, last_gradient,
+        around_forward, around_inner, around_compiled, around_backward, around_fetch, last_gradient,
         around_zero_grad, note_forward, differentiated, step_begins, step_ends, refresh,
         is_fetching,
     )  # fmt: skip

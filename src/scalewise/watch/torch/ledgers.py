@@ -65,10 +65,10 @@ class Ledgers:
         """Begin to count what an iterator of a loader gives."""
         setattr(iterator, PASS, self._passes.begin(loader))
 
-    def note_batch(self, iterator: Any, samples: int | None) -> None:
-        """Note the samples of an inspected batch."""
-        if samples and (this := getattr(iterator, PASS, None)) is not None:
-            this.loader.rows = max(this.loader.rows, samples)
+    def note_batch(self, iterator: Any, samples: int | None, drawn: int | None) -> None:
+        """Note the samples of an inspected batch, and how many the sampler drew for it."""
+        if (this := getattr(iterator, PASS, None)) is not None:
+            this.loader.note_batch(samples or 0, drawn)
 
     def close(self) -> dict[str, Any]:
         """Return the ledgers, as ``Ledgers`` of record/schema.py; empty without a step."""

@@ -13,7 +13,7 @@ MAX_PASSES = 1000
 class LoaderSize:
     """How many samples the batches and the passes of a loader have."""
 
-    __slots__ = ("length", "loader_id", "rows", "size", "workers")
+    __slots__ = ("length", "loader_id", "rows", "size", "smallest", "workers")
 
     def __init__(self, loader: Any) -> None:
         self.loader_id = id(loader)
@@ -29,6 +29,14 @@ class LoaderSize:
         self.workers = int(getattr(loader, "num_workers", 0))
         self.rows = 0
         """Samples of the largest batch that was inspected; 0 if none was."""
+        self.smallest: int | None = None
+        """Samples of the smallest batch of which a collate function left some out."""
+
+    def note_batch(self, samples: int, drawn: int | None) -> None:
+        """Note the samples of an inspected batch, and how many the sampler drew for it."""
+        self.rows = max(self.rows, samples)
+        if self.size and drawn == self.size and samples < drawn:
+            self.smallest = samples if self.smallest is None else min(self.smallest, samples)
 
     def samples(self, batches: int) -> tuple[int, int]:
         """Return the samples of a pass with so many batches, at least and at most."""
@@ -41,6 +49,8 @@ class LoaderSize:
         if self.size and self.rows:  # A collated batch may have other rows than drawn samples.
             factor = self.rows / self.size
             least, most = int(least * min(factor, 1)), int(most * max(factor, 1))
+        if self.size and self.smallest is not None:
+            least = least * self.smallest // self.size
         return least, most
 
 
