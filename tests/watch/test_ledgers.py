@@ -270,7 +270,7 @@ def find_doubts(folder, programs):
 LEDGER_KINDS = (
     "steps unaccounted", "some steps unaccounted", "samples unaccounted",
     "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads",
-    "sequence first",
+    "sequence first", "rows of one", "calls added",
 )  # fmt: skip
 
 
@@ -337,6 +337,14 @@ for length in range(5, 25):
     net(torch.randn(length, 6, 8))[0].mean().backward()
     optimizer.step()
 """,
+    "a_dataset_of_batches": """
+class Batches(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20
+    def __getitem__(self, index):
+        return torch.randn(32, 8), torch.randn(32, 1)
+for x, y in DataLoader(Batches(), batch_size=1, collate_fn=lambda items: items[0]): train(x, y)
+""",
     "two_threads": """
 import threading
 def work():
@@ -372,5 +380,8 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert first["no_span_covers_the_start"].startswith("Doubtful [time-unaccounted]")
     assert first["all_time_is_validation"].startswith("Doubtful [frequent-pauses]")
     assert first["sequence_first_without_a_loader"].startswith("Doubtful [sequence-first]")
+    assert (
+        "1 sample for each batch, and a collate function makes 32" in first["a_dataset_of_batches"]
+    )
     assert first["two_threads"]  # Of threads, or of steps: watching may stop where they collide.
     assert "samples_per_step=" in found["samples_are_lost"][1]

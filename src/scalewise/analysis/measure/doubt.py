@@ -47,6 +47,7 @@ Weakening = Literal[
     "watching stopped",
     "samples unclear",  # Samples per step were inferred.
     "sequence first",  # The counted rows of a batch may be its steps in time.
+    "rows of one",  # A loader draws one sample for a batch of many rows.
     "calls added",  # Several calls of a model, without a loader, were added up.
     "samples unknown",  # No sample was seen: steps are counted instead.
     # Two counts of a user's program that must agree, and differ a little.

@@ -284,6 +284,10 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
     "shared samples": f"{{topology}}: {batch_sharing.SHARED_SAMPLES_COUNTED_ONCE}",
     "sequence first": "the model takes the sequence first, so that the first dimension of its "
     "input, whose size counts as samples, may be time and not the batch",
+    "rows of one": lambda rows: (
+        f"the loader draws 1 sample for each batch, and a collate function makes {rows:,} rows of "
+        "it: it counts as 1 sample"
+    ),
     "calls added": "no data loader was seen, and a model is called several times per backward: the "
     "rows of these calls were added up, although they may be the same samples",
     "manual updates": "the program updates its weights without an optimizer: steps are inferred "
@@ -361,7 +365,8 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     "watching stopped": "measure it again; log.txt of the run has the reason",
     "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
     **dict.fromkeys(
-        ("sequence first", "calls added"), lambda: f"give {parameter('samples_per_step')}"
+        ("sequence first", "rows of one", "calls added"),
+        lambda **figures: f"give {parameter('samples_per_step')}",
     ),
     **dict.fromkeys(
         ("steps unaccounted", "some steps unaccounted"),

@@ -254,7 +254,9 @@ def largest_parts(model: nn.Module) -> list[nn.Module]:
     parts = []
     size = sum(parameter.numel() for parameter in model.parameters())
     for child in model.children():
-        is_layer = type(child).__module__.startswith("torch.nn") and type(child) != nn.Sequential
+        is_layer = (
+            type(child).__module__.startswith("torch.nn") and type(child) is not nn.Sequential
+        )
         if not is_layer and 2 * sum(weight.numel() for weight in child.parameters()) > size > 0:
             parts = [child, *largest_parts(child)]
     return parts

@@ -135,6 +135,8 @@ class Hooks:
         """The main thread, and those that make optimizers, call their steps, or call models with
         gradients. What other threads do is no part of a step."""
         self._stretches = Stretches()
+        self._rows_of_one: dict[int, int] = {}
+        """By id of a loader that draws one sample for a batch: the batch's rows."""
         self._filtering_loaders: set[int] = set()
         """Ids of loaders whose collate function leaves some of the drawn samples out."""
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
@@ -542,6 +544,8 @@ class Hooks:
             samples, rows, tensor = samples_rows_and_tensor(batch, drawn, exact=counts_drawn)
             if exact and drawn and samples == rows and (samples or 0) < drawn:
                 self._filtering_loaders.add(loader_id)
+            if counts_drawn and drawn == 1 and private_api.has_own_collate(iterator):
+                self._rows_of_one[loader_id] = rows or 1
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples, drawn)
             self._stretches.begin_batch(tensor, rows)
@@ -584,6 +588,9 @@ class Hooks:
         self.add_event(("finish",))
         self.buffer.process()
         self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
+        trained = self._rows_of_one.keys() & self.observer.pauses.training_loaders
+        if trained:
+            self.facts.noted["rows_of_one"] = max(self._rows_of_one[one] for one in trained)
         values = {**self.facts.collect_at_end(), **loader, **self.ledgers.close()}
         if self.ddp.facts:
             values["ddp"] = list(self.ddp.facts.values())

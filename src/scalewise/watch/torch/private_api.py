@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from scalewise.probe.torch.sync_timer import Patch
 
@@ -83,6 +83,11 @@ def draws_exactly(iterator: Any) -> bool:
         return type(iterator._index_sampler) is BatchSampler and not is_stream
     except Exception:
         return False
+
+
+def has_own_collate(iterator: Any) -> bool:
+    """Return whether a program makes batches of samples by a function of its own."""
+    return getattr(iterator, "_collate_fn", default_collate) is not default_collate
 
 
 def buffer_exchange_methods() -> list[tuple[Any, str]]:
