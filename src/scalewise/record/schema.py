@@ -327,6 +327,8 @@ class SketchSamples:
     """
     rows: int | None = None
     """Rows of the models' inputs in all training calls of the step; None if unknown."""
+    unreduced: int = 0
+    """Parameters whose newest gradient FSDP has not reduced over ranks when the optimizer steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,17 @@ def test_samples_that_the_model_does_not_get_are_lost():
     assert certify(reference, backwards, split).verdict == "equal"
 
 
+def test_gradients_that_fsdp_did_not_reduce_are_not_synchronised():
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=2)
+    samples = [
+        {step: replace(taken, unreduced=6) for step, taken in steps.items()}
+        for steps in candidate.samples
+    ]
+    certificate = certify(reference, backwards, replace(candidate, samples=samples))
+    assert (certificate.verdict, certificate.cause) == ("differs", "not synchronised")
+    assert "has not reduced the newest gradient of 6 parameters" in verdict_text(certificate)
+
+
 def test_weights_that_change_between_steps_on_one_device_too_are_no_fault():
     runs = [Training(fault="averaged weights", reverse=reverse) for reverse in (False, True)]
     candidate = Training(fault="averaged weights", devices=2)

@@ -75,6 +75,9 @@ def gradient_finding(
         return replace(finding, cause="not finite", layer=not_finite[0])
     if _keeps_gradients(run, reference, step):
         return replace(finding, cause="kept gradients")
+    if unreduced := run.unreduced(step):
+        figures = {**finding.figures, "unreduced": unreduced}
+        return replace(finding, cause="not synchronised", figures=figures)
     if factor := common_factor(differing):
         cause = factor_cause(factor, run.replicas, run.accumulate, SAME_FACTOR) or "scaled"
         if cause == "scaled" and _clipped_early(run, reference):

@@ -111,6 +111,10 @@ class SketchedRun:
             return max(known, default=None)
         return sum(known) if known and None not in rows else None
 
+    def unreduced(self, step: int) -> int:
+        """Return of how many parameters FSDP did not reduce the newest gradient over ranks."""
+        return max((steps[step].unreduced for steps in self.samples if step in steps), default=0)
+
     def sample_count(self, step: int) -> int | None:
         """Return how many samples all ranks trained on in a step; None if unknown."""
         if (samples := self.samples_at(step)) is not None:

@@ -195,6 +195,8 @@ class Certificate:
             self.facts.setdefault("unsupported", CLOSURE)
         # A fused optimizer divides by the GradScaler's scale itself.
         scale = getattr(optimizer, "grad_scale", None)
+        if sketches.next_is_sketched:
+            self._samples.unreduced = sum(map(private_api.unreduced_gradients, self._models))
         sketches.begin_step(with_gradients=not has_closure, divisor=scale)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -322,6 +324,8 @@ class StepSamples:
         self.lengths: dict[int, int] = {}
         """By loader's id: the batches of an epoch."""
         self.epoch_steps: int | None = None
+        self.unreduced = 0
+        """Parameters with a gradient that FSDP did not reduce."""
         self.count = 0
         self._micro_steps = 0
         self._fingerprints: list[str] = []
@@ -386,7 +390,7 @@ class StepSamples:
         return {
             "step": step, "count": self.count, "micro_steps": self._micro_steps,
             "fingerprints": fingerprints, "replica": None, "targets": self._targets,
-            "rows": self._rows or None,
+            "rows": self._rows or None, "unreduced": self.unreduced,
         }  # fmt: skip
 
     def clear(self) -> None:
