@@ -17,7 +17,7 @@ from scalewise.record.read import RunRecord
 from scalewise.record.schema import CertificateFacts, LayerSketch, SketchKind, SketchSamples
 from scalewise.record.sketches import LayerCopy, layer_copies, sketched_steps
 
-KINDS: tuple[SketchKind, ...] = ("weight", "gradient", "update", "buffer")
+KINDS: tuple[SketchKind, ...] = ("weight", "gradient", "update", "buffer", "output")
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Names of data types as the worker records them: names of precisions."""
 

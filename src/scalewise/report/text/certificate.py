@@ -145,6 +145,13 @@ def _batch_norm(certificate: Certificate) -> str:
 
 
 def _other_gradient(certificate: Certificate) -> str:
+    figures = certificate.figures
+    if output := figures.get("output"):
+        bias = ", by a multiple of its bias" if figures["is_bias"] else ""
+        return (
+            f"other gradients ({_difference_text(certificate)}): {figures['module']} is the first "
+            f"layer whose output differs{bias} (relative difference {_small(output)})"
+        )
     return (
         f"other gradients ({_difference_text(certificate)}; rounding explains "
         f"{_small(certificate.figures['tolerance'])}), from an unknown cause"
