@@ -14,6 +14,7 @@ from scalewise.probe.torch.certificate_mode import (
     seed_everything,
     switch_dropout_off,
 )
+from scalewise.probe.torch.output_sketch import OutputSketches
 from scalewise.probe.torch.sketch import Piece, Sketcher, sample_fingerprints
 
 SHAPES = {"small": (7, 5), "large": (90, 130), "vector": (11,), "scalar": ()}
@@ -151,6 +152,26 @@ def test_targets_that_a_loss_ignores_are_counted(monkeypatch):
     assert counted == [3, 2, 3]
     scripted = torch.jit.script(nn.CrossEntropyLoss())
     assert torch.equal(scripted(scores, target), mean)
+
+
+def test_outputs_are_added_up_over_calls_in_any_order():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    inputs = torch.randn(6, 3)
+    sketches = []
+    for batches in ([inputs], [inputs[3:], inputs[:3]]):
+        outputs = OutputSketches(lambda: False)
+        outputs.add(model)
+        for batch in batches:
+            model(batch)
+        sketches.append(outputs.end())
+        model(inputs)  # The hooks are removed.
+    whole, parts = sketches
+    assert list(whole) == list(parts) == ["0 4", "2 2"]
+    for key in whole:
+        assert parts[key]["sums"] == pytest.approx(whole[key]["sums"], abs=1e-5)
+    total = model[0](inputs).sum(0)
+    expected = sketch_of({"0.bias": total})["0.bias"]["sums"]
+    assert whole["0 4"]["sums"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_seeds_give_the_same_numbers():

@@ -260,7 +260,7 @@ class ProgramFacts:
     """Facts that could not be determined, with the error."""
 
 
-SketchKind = Literal["weight", "gradient", "update", "buffer"]
+SketchKind = Literal["weight", "gradient", "update", "buffer", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +291,12 @@ class Sketch:
     kind: SketchKind
     """weight: before the update, of step 0 and of steps right after a sketched one; gradient: as
     the optimizer gets it; update: weight after minus weight before the step; buffer: after the
-    step.
+    step; output: of each layer in step 0, added up over samples and tokens.
     """
     layers: Mapping[str, LayerSketch]
-    """By the parameter's name in the model, without the names of wrappers such as DDP."""
+    """By the parameter's name in the model, without the names of wrappers such as DDP; of outputs,
+    by the layer's name and its features: ``fc1 48``.
+    """
 
     @classmethod
     def from_line(cls, values: Mapping[str, Any]) -> "Sketch":
@@ -329,6 +331,8 @@ class SketchSamples:
     """
     rows: int | None = None
     """Rows of the models' inputs in all training calls of the step; None if unknown."""
+    unreduced: int = 0
+    """Parameters whose newest gradient FSDP has not reduced over ranks when the optimizer steps."""
 
 
 @dataclass(frozen=True, slots=True)

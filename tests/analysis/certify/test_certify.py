@@ -177,6 +177,52 @@ def test_samples_that_the_model_does_not_get_are_lost():
     assert certify(reference, backwards, split).verdict == "equal"
 
 
+def test_gradients_that_fsdp_did_not_reduce_are_not_synchronised():
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=2)
+    samples = [
+        {step: replace(taken, unreduced=6) for step, taken in steps.items()}
+        for steps in candidate.samples
+    ]
+    certificate = certify(reference, backwards, replace(candidate, samples=samples))
+    assert (certificate.verdict, certificate.cause) == ("differs", "not synchronised")
+    assert "has not reduced the newest gradient of 6 parameters" in verdict_text(certificate)
+
+
+def with_outputs(run, outputs, rows):
+    """Return the run as it is recorded if its layers return these sums, on the first rank."""
+    copies = {
+        f"{name} {vector.size}": tuple(
+            LayerCopy((rank,), sketch(f"{name}.bias", vector * (rank == 0)))
+            for rank in range(run.devices)
+        )
+        for name, vector in outputs.items()
+    }
+    return with_rows(replace(run, layers={**run.layers, (0, "output"): copies}), rows)
+
+
+@pytest.mark.parametrize("is_bias", [True, False])
+def test_the_first_layer_whose_output_differs_is_named(is_bias):
+    reference, backwards, candidate = certified(fault="last micro-step lost", accumulate=4)
+    random = np.random.default_rng(3)
+    outputs = {name: random.normal(size=48) for name in ("fc1", "fc2", "out")}
+    bias = random.normal(size=48)  # As if the bias did not begin with zeros.
+    weights = dict(reference.layers[0, "weight"])
+    weights["fc2.bias"] = (LayerCopy((0,), sketch("fc2.bias", bias)),)
+    reference = replace(reference, layers={**reference.layers, (0, "weight"): weights})
+    copies = tuple(LayerCopy((rank,), weights["fc2.bias"][0].sketch) for rank in range(2))
+    own = {**candidate.layers[0, "weight"], "fc2.bias": copies}
+    candidate = replace(candidate, layers={**candidate.layers, (0, "weight"): own})
+    wrong = outputs["fc2"] + 32 * bias if is_bias else outputs["fc2"] / 2
+    changed = {**outputs, "fc2": wrong, "out": outputs["out"] * 3}
+    certificate = certify(
+        with_outputs(reference, outputs, 32), backwards, with_outputs(candidate, changed, 16)
+    )
+    assert certificate.cause == "other gradient"
+    assert certificate.layer == ("fc2.bias" if is_bias else "fc2.weight")
+    text = "fc2 is the first layer whose output differs"
+    assert text + (", by a multiple of its bias" if is_bias else " (") in verdict_text(certificate)
+
+
 def test_weights_that_change_between_steps_on_one_device_too_are_no_fault():
     runs = [Training(fault="averaged weights", reverse=reverse) for reverse in (False, True)]
     candidate = Training(fault="averaged weights", devices=2)

@@ -12,6 +12,7 @@ from scalewise.analysis.certify.layer_difference import (
     layers_finding,
     total_norm,
 )
+from scalewise.analysis.certify.output_difference import output_finding
 from scalewise.analysis.certify.sketched_run import SketchedRun, is_finite, mean_sketch, sum_sketch
 from scalewise.record.sketches import LayerCopy
 
@@ -75,6 +76,9 @@ def gradient_finding(
         return replace(finding, cause="not finite", layer=not_finite[0])
     if _keeps_gradients(run, reference, step):
         return replace(finding, cause="kept gradients")
+    if unreduced := run.unreduced(step):
+        figures = {**finding.figures, "unreduced": unreduced}
+        return replace(finding, cause="not synchronised", figures=figures)
     if factor := common_factor(differing):
         cause = factor_cause(factor, run.replicas, run.accumulate, SAME_FACTOR) or "scaled"
         if cause == "scaled" and _clipped_early(run, reference):
@@ -95,7 +99,7 @@ def gradient_finding(
         return replace(finding, cause="clipped early")
     if run.batch_norm and (run.replicas > 1 or run.accumulate > 1):
         return _batch_norm_finding(run, finding, differing)
-    return finding
+    return output_finding(run, reference, finding)
 
 
 def factor_cause(factor: float, replicas: int, accumulate: int, share: float) -> Fault | None:

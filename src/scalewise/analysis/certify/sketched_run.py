@@ -17,7 +17,7 @@ from scalewise.record.read import RunRecord
 from scalewise.record.schema import CertificateFacts, LayerSketch, SketchKind, SketchSamples
 from scalewise.record.sketches import LayerCopy, layer_copies, sketched_steps
 
-KINDS: tuple[SketchKind, ...] = ("weight", "gradient", "update", "buffer")
+KINDS: tuple[SketchKind, ...] = ("weight", "gradient", "update", "buffer", "output")
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Names of data types as the worker records them: names of precisions."""
 
@@ -110,6 +110,10 @@ class SketchedRun:
         if self.is_split:
             return max(known, default=None)
         return sum(known) if known and None not in rows else None
+
+    def unreduced(self, step: int) -> int:
+        """Return of how many parameters FSDP did not reduce the newest gradient over ranks."""
+        return max((steps[step].unreduced for steps in self.samples if step in steps), default=0)
 
     def sample_count(self, step: int) -> int | None:
         """Return how many samples all ranks trained on in a step; None if unknown."""

@@ -120,6 +120,12 @@ def _scaled(certificate: Certificate) -> str:
 
 
 def _not_synchronised(certificate: Certificate) -> str:
+    if unreduced := certificate.figures.get("unreduced"):
+        return (
+            f"when the optimizer steps, FSDP has not reduced the newest gradient of "
+            f"{format_count(unreduced, 'parameter')} ({_difference_text(certificate)}): gradients "
+            "of the last micro-step are not averaged over ranks"
+        )
     mean = ""
     if certificate.figures["mean_is_reference"]:
         mean = "; their mean is the gradient of one device"
@@ -139,6 +145,13 @@ def _batch_norm(certificate: Certificate) -> str:
 
 
 def _other_gradient(certificate: Certificate) -> str:
+    figures = certificate.figures
+    if output := figures.get("output"):
+        bias = ", by a multiple of its bias" if figures["is_bias"] else ""
+        return (
+            f"other gradients ({_difference_text(certificate)}): {figures['module']} is the first "
+            f"layer whose output differs{bias} (relative difference {_small(output)})"
+        )
     return (
         f"other gradients ({_difference_text(certificate)}; rounding explains "
         f"{_small(certificate.figures['tolerance'])}), from an unknown cause"
@@ -311,7 +324,8 @@ FIXES: Mapping[Cause, str] = {
     "that are not ignored; or, if only the last batch is uneven, set drop_last=True everywhere.",
     "order repeats": "Call sampler.set_epoch(epoch) at the start of every epoch.",
     "not synchronised": "Wrap the whole model in DistributedDataParallel, and leave no_sync before "
-    "the last micro-step; by hand, average every gradient before the optimizer's step.",
+    "the last micro-step (FSDP: set_requires_gradient_sync(True)); by hand, average every gradient "
+    "before the optimizer's step.",
     "summed": _AVERAGE_FIX,
     "averaged twice": _AVERAGE_FIX,
     "accumulation": "Divide the loss of every micro-step by the number of micro-steps, once.",

@@ -23,6 +23,7 @@ from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from scalewise.probe.torch import certificate_mode as mode
+from scalewise.probe.torch.output_sketch import OutputSketches
 from scalewise.probe.torch.sketch import Sketcher, sample_fingerprints
 from scalewise.probe.torch.sync_timer import Patch
 from scalewise.probe.watcher import Watcher
@@ -56,6 +57,10 @@ class Certificate:
         self._named_ids: set[int] = set()
         self._models: list[nn.Module] = []
         self._unowned: Unowned | None = None
+        self._outputs: OutputSketches | None = OutputSketches(
+            lambda: private_api.in_backward() or _is_capturing()
+        )
+        """Of the first step; None after it."""
         self._samples = StepSamples()
         self._passes: dict[int, int] = {}
         """By length of the data: how many passes a ``RandomSampler`` has begun."""
@@ -169,6 +174,8 @@ class Certificate:
     def _on_forward(self, model: nn.Module, inputs: Any) -> None:
         if all(model is not known for known in self._models):
             self._models.append(model)
+            if self._outputs is not None:
+                self._outputs.add(model)
             off = self.facts.get("dropout_off", 0) + mode.switch_dropout_off(model)
             self.facts["dropout_off"] = off
         if "precision" not in self.facts:
@@ -195,6 +202,8 @@ class Certificate:
             self.facts.setdefault("unsupported", CLOSURE)
         # A fused optimizer divides by the GradScaler's scale itself.
         scale = getattr(optimizer, "grad_scale", None)
+        if sketches.next_is_sketched:
+            self._samples.unreduced = sum(map(private_api.unreduced_gradients, self._models))
         sketches.begin_step(with_gradients=not has_closure, divisor=scale)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -205,6 +214,10 @@ class Certificate:
         if sketches.end_step():
             if self._samples.count:
                 self._watcher.note(sketch_samples=self._samples.line(sketches.step))
+            if self._outputs is not None:
+                layers, self._outputs = self._outputs.end(), None
+                if layers:
+                    self._watcher.note(sketch={"step": 0, "kind": "output", "layers": layers})
             if sketches.step == 0:
                 self._note_models()
                 self._watcher.note(certificate=self._complete_facts())
@@ -322,6 +335,8 @@ class StepSamples:
         self.lengths: dict[int, int] = {}
         """By loader's id: the batches of an epoch."""
         self.epoch_steps: int | None = None
+        self.unreduced = 0
+        """Parameters with a gradient that FSDP did not reduce."""
         self.count = 0
         self._micro_steps = 0
         self._fingerprints: list[str] = []
@@ -386,7 +401,7 @@ class StepSamples:
         return {
             "step": step, "count": self.count, "micro_steps": self._micro_steps,
             "fingerprints": fingerprints, "replica": None, "targets": self._targets,
-            "rows": self._rows or None,
+            "rows": self._rows or None, "unreduced": self.unreduced,
         }  # fmt: skip
 
     def clear(self) -> None:

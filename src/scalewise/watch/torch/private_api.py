@@ -155,6 +155,24 @@ def ddp_facts(model: Any) -> dict[str, Any]:
         return {}
 
 
+def unreduced_gradients(model: Any) -> int:
+    """Return of how many parameters ``fully_shard`` holds gradients that it did not reduce over
+    ranks; 0 if unknown.
+    """
+    count = 0
+    with suppress(Exception):
+        for module in model.modules():
+            if not hasattr(module, "_get_fsdp_state"):
+                continue
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+            for parameter in (each for group in filter(None, groups) for each in group.fsdp_params):
+                whole = getattr(parameter, "_unsharded_param", None)
+                held = (parameter.unsharded_accumulated_grad, getattr(whole, "grad", None))
+                count += any(gradient is not None for gradient in held)
+    return count
+
+
 def profiler_is_running() -> bool:
     """Return whether a profiler is running; starting a second profiler would end the first."""
     return bool(getattr(torch.autograd, "_profiler_enabled", lambda: False)())
