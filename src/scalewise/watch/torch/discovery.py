@@ -144,6 +144,14 @@ def _is_contradicted(tensor: Any, parts: Any) -> bool:
     return any(shape[0] not in {1, *per_token} for shape in shapes)
 
 
+def has_equal_rows(batch: Any, rows: int | None) -> bool:
+    """Return whether several tensors of a batch have this first size."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch
+    if not isinstance(batch, (Mapping, list, tuple)):
+        return False
+    return sum(first_size(tensor) == rows for part in parts for tensor in _tensors(part)) > 1
+
+
 def _tensors(part: Any) -> list[torch.Tensor]:
     """Return the tensors in a part of a batch that have sizes."""
     if isinstance(part, nn.utils.rnn.PackedSequence):

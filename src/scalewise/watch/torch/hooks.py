@@ -32,6 +32,7 @@ from scalewise.watch.torch import private_api
 from scalewise.watch.torch.ddp_models import DdpModels
 from scalewise.watch.torch.discovery import (
     Discovery,
+    has_equal_rows,
     input_rows_and_tensor,
     on_delete,
     samples_rows_and_tensor,
@@ -545,7 +546,9 @@ class Hooks:
             if exact and drawn and samples == rows and (samples or 0) < drawn:
                 self._filtering_loaders.add(loader_id)
             if counts_drawn and drawn == 1 and private_api.has_own_collate(iterator):
-                self._rows_of_one[loader_id] = rows or 1
+                many = rows if has_equal_rows(batch, rows) else 1
+                if self._rows_of_one.setdefault(loader_id, many or 1) != many:
+                    self._rows_of_one[loader_id] = 1  # A sequence, whose length varies.
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples, drawn)
             self._stretches.begin_batch(tensor, rows)
