@@ -227,6 +227,12 @@ class Batches(torch.utils.data.Dataset):
     def __getitem__(self, index): return torch.randn(32, 8), torch.randn(32, 1)
 for x, y in DataLoader(Batches(), batch_size=None): train(x, y)
 """,
+    "batches_of_several_sizes_by_a_sampler_of_its_own": """
+sizes = [5, 30, 9, 20, 7, 14, 6, 11] * 5
+starts = [sum(sizes[:number]) for number in range(len(sizes))]
+batches = [list(range(start, start + size)) for start, size in zip(starts, sizes)]
+for x, y in DataLoader(data(sum(sizes)), batch_sampler=batches): train(x, y)
+""",
     "long_validation_after_the_first_step": """
 import time
 for number, (x, y) in enumerate(loader()):

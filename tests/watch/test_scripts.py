@@ -302,9 +302,8 @@ def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     assert cause == ""
     assert ranks[0].column("samples") == [told or 12] * 5
     (curve,) = results.curves([tmp_path / "study"])
-    texts = [warning_text(warning) for warning in curve.warnings]
-    noted = [text for text in texts if "give samples_per_step=" in text]
-    assert len(noted) == (told is None)
+    codes = [doubt.code for doubt in curve.doubts]
+    assert ("calls-added" in codes) == (told is None)
 
 
 BAGS = (

@@ -585,6 +585,20 @@ for x, y in loader(500):
     pairs([{"x": x}, {"x": -x}]).backward()
     optimizer.step()
 """),
+    "gradients_of_tasks_are_kept_and_merged": (20, 1280, """
+net = model()
+optimizer = sgd(net)
+tasks = iter(loader(640)), iter(loader(640))
+for step in range(20):
+    kept = []
+    for batches in tasks:
+        optimizer.zero_grad()
+        error(net, *next(batches)).backward()
+        kept.append([weight.grad.clone() for weight in net.parameters()])
+    for weight, *gradients in zip(net.parameters(), *kept):
+        weight.grad = sum(gradients)
+    optimizer.step()
+"""),
     "samples_by_a_method_of_a_copy": (20, 640, """
 import time
 class Generator(nn.Module):

@@ -13,7 +13,7 @@ MAX_PASSES = 1000
 class LoaderSize:
     """How many samples the batches and the passes of a loader have."""
 
-    __slots__ = ("length", "loader_id", "rows", "size", "smallest", "workers")
+    __slots__ = ("least_rows", "length", "loader_id", "rows", "size", "smallest", "workers")
 
     def __init__(self, loader: Any) -> None:
         self.loader_id = id(loader)
@@ -29,22 +29,26 @@ class LoaderSize:
         self.workers = int(getattr(loader, "num_workers", 0))
         self.rows = 0
         """Samples of the largest batch that was inspected; 0 if none was."""
+        self.least_rows = 0
+        """Of a loader whose batches have no known size: samples of the smallest one inspected."""
         self.smallest: int | None = None
         """Samples of the smallest batch of which a collate function left some out."""
 
     def note_batch(self, samples: int, drawn: int | None) -> None:
         """Note the samples of an inspected batch, and how many the sampler drew for it."""
         self.rows = max(self.rows, samples)
+        if not self.size and samples:  # A sampler of its own may draw batches of several sizes.
+            self.least_rows = min(self.least_rows or samples, samples)
         if self.size and drawn == self.size and samples < drawn:
             self.smallest = samples if self.smallest is None else min(self.smallest, samples)
 
     def samples(self, batches: int) -> tuple[int, int]:
         """Return the samples of a pass with so many batches, at least and at most."""
-        size = self.size or self.rows
-        least = most = batches * size
+        least, most = batches * (self.size or self.least_rows), batches * (self.size or self.rows)
         if self.length is not None:
             least = most = min(most, self.length)
         elif batches:  # The last batch of each worker may be smaller.
+            size = self.size or self.least_rows
             least = max(batches - max(self.workers, 1), 0) * size + 1
         if self.size and self.rows:  # A collated batch may have other rows than drawn samples.
             factor = self.rows / self.size

@@ -185,7 +185,7 @@ class Observer:
         stack = self.timeline.activities
         if "backward" not in stack:
             if last_is_unused:
-                self.counts.discard_until_backward()
+                self.counts.discard_until_backward(self.steps)
             samples, model = self._confirm_eval_forward()
             if model is not None:
                 self._models.add(model)

@@ -19,6 +19,8 @@ class Batch(NamedTuple):
     rows: int
 
 
+MAX_CLEARED_SHARE = 0.25
+"""Batches whose gradients are cleared unused are skipped if that happens in fewer of the steps."""
 Discarded = tuple[int, bool]
 """The index of a forward that was not used, and whether its batch was skipped, too."""
 
@@ -71,6 +73,8 @@ class SampleCounts:
         """What each training forward of this segment has added."""
         self._until_backward = 0, 0
         """``progress`` at the last backward."""
+        self._cleared_steps, self._has_cleared = 0, False
+        """Steps in which gradients were cleared unused, and whether this step is one of them."""
         self._most_pending = 1
         """The most batches of a loader that were pending at a forward: more than 1 if it is read
         ahead."""
@@ -128,11 +132,17 @@ class SampleCounts:
             if credit.model in self._batchless:
                 self._batchless[credit.model] -= credit.batchless
 
-    def discard_until_backward(self) -> None:
-        """Subtract the samples until the last backward: its gradients were cleared unused."""
+    def discard_until_backward(self, steps: int) -> None:
+        """Subtract the samples until the last backward: its gradients were cleared without a step.
+        But if that happens in many of the ``steps``, the program keeps copies of the gradients.
+        """
+        before = self._cleared_steps
+        self._cleared_steps += not self._has_cleared
+        self._has_cleared = True
+        if not steps or MAX_CLEARED_SHARE * steps < before:
+            return
         fetched, batchless = self._until_backward
         self._fetched -= fetched
-        self.skipped += fetched
         for model in self._batchless:
             self._batchless[model] = max(self._batchless[model] - batchless, 0)
         self._until_backward = 0, 0
@@ -226,7 +236,7 @@ class SampleCounts:
         self.adds_calls |= not self._fetched and any(count > 1 for count in calls.values())
         self._segments.append((self._fetched, max(self._batchless.values(), default=0)))
         self._fetched, self._batchless, self._until_backward = 0, {}, (0, 0)
-        self._backwards = 0
+        self._backwards, self._has_cleared = 0, False
         self._credits.clear()
         return len(self._segments)
 
