@@ -272,8 +272,8 @@ class SampleCounts:
         state = {loader: list(batches) for loader, batches in self._pending.items() if batches}
         if self._unused.rows:
             state["unused"] = [self._unused]
-        if self.skipped:  # A step in which it grows is not repeated.
-            state["skipped"] = [self.skipped]
+        if self.skipped or self._cleared_steps:  # A step in which they grow is not repeated.
+            state["thrown away"] = [self.skipped, self._cleared_steps]
         if self._stretches > 1 or self._usual_stretches > 1 or self._shares:
             state["stretches"] = [self._stretches, self._usual_stretches, *self._shares]
         return state
