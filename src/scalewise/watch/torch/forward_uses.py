@@ -1,61 +1,39 @@
 """Tell which forwards a training step uses: others add no samples.
 
 A loop may skip a batch whose loss is not finite, compute a test loss with gradients enabled, or act
-with the policy before it trains. Of a program without loaders, the autograd graph says which
-forwards a backward uses. With loaders, a batch is skipped if the results of all its forwards were
-deleted before the backward of a later batch: a mark in the ``metadata`` of an autograd node is
-deleted with the node.
+with the policy before it trains. If several forwards precede a backward, the autograd graph of the
+loss is searched for their results.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from weakref import ref
 
 import torch
 
 from scalewise.watch.torch.sample_counts import Discarded
 
-MARK = "scalewise"
 MAX_FORWARDS = 4096
 """Of a step with more forwards, nothing is said."""
 MAX_TENSORS = 8
 """So many tensors of a model's result are examined."""
 MAX_NODES = 20_000
 """A search in a larger graph is given up; then all forwards count as used."""
-
-
-class GraphMark:
-    """Lives as long as one of the autograd nodes that it was given to."""
-
-    __slots__ = ("__weakref__",)
+MAX_SEARCHES = 20
+"""After so many searches that found all of so many forwards, there are no more of these."""
 
 
 class Forward:
     """A call of a model with gradients, since the last step of an optimizer."""
 
-    __slots__ = ("batch", "is_used", "mark", "nodes", "skips_batch")
+    __slots__ = ("batch", "is_used", "nodes")
 
     def __init__(self, batch: int, result: Any) -> None:
         self.batch = batch
         """How many batches loaders had given before it."""
-        self.is_used: bool | None = None
-        """None until a backward decides."""
-        self.skips_batch = False
-        self.nodes: set[int] = set()
+        self.is_used = False
+        self.nodes = {sequence_number(node) for node in graph_nodes(result)}
         """Sequence numbers of the result's autograd nodes."""
-        self.mark: ref[GraphMark] | None = None
-        """None if the result has no autograd node."""
-        mark = None
-        for node in graph_nodes(result):
-            self.nodes.add(sequence_number(node))
-            mark = mark or GraphMark()
-            node.metadata[MARK] = mark
-        if mark is not None:
-            self.mark = ref(mark)
-
-    @property
-    def is_deleted(self) -> bool:
-        return self.mark is not None and self.mark() is None
 
 
 class ForwardUses:
@@ -63,6 +41,8 @@ class ForwardUses:
 
     def __init__(self) -> None:
         self.forwards: list[Forward] = []
+        self._found_all: Counter[int] = Counter()
+        """By number of forwards: searches in a row that found that all of them were used."""
 
     def add(self, batch: int, result: Any) -> None:
         """Note a forward."""
@@ -70,19 +50,18 @@ class ForwardUses:
             self.forwards.append(Forward(batch, result))
 
     def backward(self, loss: Any) -> None:
-        """Decide which of several forwards a backward uses."""
-        undecided = [forward for forward in self.forwards if forward.is_used is None]
-        if not undecided:
-            return
-        last = undecided[-1].batch
-        if not last:
-            for forward in find_used(undecided, [loss]):
-                forward.is_used = True
-            return
-        used_batches = {forward.batch for forward in undecided if not forward.is_deleted}
-        for forward in undecided:
-            is_skipped = forward.batch < last and forward.batch not in used_batches
-            forward.is_used, forward.skips_batch = not is_skipped, is_skipped
+        """Decide which forwards a backward uses."""
+        unused = [forward for forward in self.forwards if not forward.is_used]
+        count = len(unused)
+        # With a loader, only whole batches are skipped: calls with one batch are not told apart.
+        is_clear = count < 2 or unused[0].batch == unused[-1].batch > 0
+        if is_clear or self._found_all[count] >= MAX_SEARCHES:
+            used = unused
+        else:
+            used = find_used(unused, [loss])
+            self._found_all[count] = self._found_all[count] + 1 if len(used) == count else 0
+        for forward in used:
+            forward.is_used = True
 
     def differentiate(self, outputs: Any, gradients: Any) -> None:
         """Let gradients of ``torch.autograd.grad`` that have a graph stand for the forwards that
@@ -95,14 +74,18 @@ class ForwardUses:
 
     def discarded(self) -> tuple[Discarded, ...]:
         """Return the forwards that were not used, when an optimizer's step ends; if none was, the
-        gradients were computed in another way.
+        gradients were computed in another way. A batch is skipped if none of its forwards was used,
+        and one with a later batch was.
         """
-        if not any(forward.is_used for forward in self.forwards):
+        batches = {forward.batch for forward in self.forwards if forward.is_used}
+        if not batches:
             return ()
+        last = max(batches)
         return tuple(
-            (index, forward.skips_batch)
+            (index, forward.batch > 0)
             for index, forward in enumerate(self.forwards)
-            if not forward.is_used and (forward.skips_batch or not forward.batch)
+            if not forward.is_used
+            and (not forward.batch or (forward.batch < last and forward.batch not in batches))
         )
 
 
