@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from scalewise.watch.torch import event_buffer, private_api
 from scalewise.watch.torch.discovery import samples_and_tensor
 from scalewise.watch.torch.event_buffer import EventBuffer
+from scalewise.watch.torch.loader_passes import loader_key
 
 FETCH = [("fetch", "train"), ("fetched", 16)]
 TRAIN = [("forward", 16, True), ("forwarded",), ("backward",), ("end",)]
@@ -276,7 +277,7 @@ def test_fetches_are_told_where_the_private_iterator_is_gone(monkeypatch):
     ((owner, name, _, watched),) = private_api.wrap_fetch(around)
     monkeypatch.setattr(owner, name, watched)
     loader = data.DataLoader([1, 2, 3], batch_size=None)
-    assert list(loader) == [1, 2, 3] and told == [id(loader)] * 4
+    assert list(loader) == [1, 2, 3] and told == [loader_key(loader)] * 4
 
 
 def test_a_loaders_warnings_name_the_same_place_with_and_without_watching():
@@ -305,7 +306,7 @@ def test_a_loaders_warnings_name_the_same_place_with_and_without_watching():
     finally:
         for owner, name, original, _ in patches:
             setattr(owner, name, original)
-    assert told == [id(loader)] * 4
+    assert told == [loader_key(loader)] * 4
     assert warned() == plain and len(told) == 4
 
 

@@ -599,6 +599,17 @@ for step in range(20):
         weight.grad = sum(gradients)
     optimizer.step()
 """),
+    "new_loader_each_epoch_read_with_an_old_one": (60, 1440, """
+net = model()
+optimizer = sgd(net)
+memory = iter(loader(720, 8))
+for epoch in range(3):
+    for x, y in loader(320, 16):
+        other, target = next(memory)
+        optimizer.zero_grad()
+        (error(net, x, y) + error(net, other, target)).backward()
+        optimizer.step()
+"""),
     "samples_by_a_method_of_a_copy": (20, 640, """
 import time
 class Generator(nn.Module):

@@ -29,6 +29,7 @@ from scalewise.probe.torch.sync_timer import Patch
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.discovery import MAX_DEPTH, samples_and_tensor
+from scalewise.watch.torch.loader_passes import loader_key
 
 MAX_TENSORS = 4
 """Tensors of a batch on which the fingerprints of its samples depend."""
@@ -161,9 +162,9 @@ class Certificate:
     def on_epoch(self, loader: Any) -> None:
         """Note the length of a loader that begins an epoch."""
         try:
-            self._samples.lengths[id(loader)] = len(loader)
+            self._samples.lengths[loader_key(loader)] = len(loader)
         except TypeError:  # It has no length.
-            self._samples.lengths.pop(id(loader), None)
+            self._samples.lengths.pop(loader_key(loader), None)
 
     def on_forward(self, model: nn.Module, inputs: Any) -> None:
         """Note the input and the data type of a model's training call."""

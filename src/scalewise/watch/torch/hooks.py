@@ -42,6 +42,7 @@ from scalewise.watch.torch.facts import Facts
 from scalewise.watch.torch.forward_uses import ForwardUses
 from scalewise.watch.torch.hot_hooks import INSPECTED_STEPS, make_hot_hooks
 from scalewise.watch.torch.ledgers import Ledgers
+from scalewise.watch.torch.loader_passes import loader_key
 from scalewise.watch.torch.loaders import Loaders
 from scalewise.watch.torch.manual_updates import ManualUpdates
 from scalewise.watch.torch.patches import AfterCall, Args, Kwargs, Patches
@@ -527,7 +528,7 @@ class Hooks:
         self._expect_facts()
         if get_ident() not in self.training_threads:
             return lambda iterator: self.ledgers.begin_pass(loader, iterator)
-        self.add_event(("fetch", id(loader)))
+        self.add_event(("fetch", loader_key(loader)))
 
         def after_iter(iterator: Any) -> None:
             self.ledgers.begin_pass(loader, iterator)

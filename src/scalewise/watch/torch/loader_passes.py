@@ -1,13 +1,27 @@
 """Count the batches that loaders give, by pass: one iterator over a loader."""
 
+import itertools
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.utils.data import BatchSampler
 
 PASS = "_scalewise_pass"
 """The attribute of a loader's iterator that holds its ``Pass``."""
+_keys: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_next_key = itertools.count(1)
 MAX_PASSES = 1000
 """Passes that are kept separately; older ones are added up."""
+
+
+def loader_key(loader: Any) -> int:
+    """Return a number that only this loader has: ``id`` may be that of a deleted loader, whose
+    iterator is still being read.
+    """
+    try:
+        return _keys.setdefault(loader, next(_next_key))
+    except TypeError:  # It has no hash, or cannot be referenced weakly.
+        return id(loader)
 
 
 class LoaderSize:
@@ -16,7 +30,7 @@ class LoaderSize:
     __slots__ = ("least_rows", "length", "loader_id", "rows", "size", "smallest", "workers")
 
     def __init__(self, loader: Any) -> None:
-        self.loader_id = id(loader)
+        self.loader_id = loader_key(loader)
         sampler: Any = getattr(loader, "batch_sampler", None)
         # A batch sampler of a library may divide its batches among ranks.
         is_plain = type(sampler) is BatchSampler
@@ -81,11 +95,11 @@ class LoaderPasses:
 
     def begin(self, loader: Any) -> Pass:
         """Begin a pass."""
-        known = self._sizes.get(id(loader))
+        known = self._sizes.get(loader_key(loader))
         size = LoaderSize(loader)
         if known is not None and (known.size, known.length) == (size.size, size.length):
             size = known
-        self._sizes[id(loader)] = size
+        self._sizes[loader_key(loader)] = size
         this = Pass(size)
         self._passes.append(this)
         if len(self._passes) > 2 * MAX_PASSES:

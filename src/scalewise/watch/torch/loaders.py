@@ -7,6 +7,7 @@ from typing import Any
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.discovery import samples_rows_and_tensor
+from scalewise.watch.torch.loader_passes import loader_key
 from scalewise.watch.torch.observer import Observer
 
 MAX_SECONDS = 5.0
@@ -30,9 +31,9 @@ class Loaders:
         if size is None:
             size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
         workers = int(getattr(loader, "num_workers", 0))
-        self._facts[id(loader)] = {"workers": workers, "batch": size, "batches": 0}
+        self._facts[loader_key(loader)] = {"workers": workers, "batch": size, "batches": 0}
         if self._should_measure:  # The reference keeps the loader alive until the program ends.
-            self._loaders[id(loader)] = loader
+            self._loaders[loader_key(loader)] = loader
 
     def collect_at_end(self) -> dict[str, Any]:
         """Return facts of the loader that fed the training, and its throughput if requested."""

@@ -123,6 +123,16 @@ class Pauses:
         self.training_loaders.add(ahead[-1])
         return True
 
+    def _adopt_second_loader(self) -> None:
+        """Count a new loader as a training loader if it gave one batch, read together with that of
+        a training loader, and nothing was validated.
+        """
+        if any(item.kind == "check" for item in self.candidates):
+            return
+        batches = Counter(item.source for item in self.candidates if item.has_batch)
+        if batches.keys() & self.training_loaders:
+            self.training_loaders |= {source for source, count in batches.items() if count == 1}
+
     def feeds_earlier_steps(self, source: Hashable) -> bool:
         """Return whether this loader fed steps of the loop before the current one."""
         return source in self.training_loaders and source not in self._adopted
@@ -163,6 +173,8 @@ class Pauses:
     def settle(self, *, before_training: bool) -> None:
         """Decide which laps after the last optimizer's step were validation, and record them."""
         loaders = self.training_loaders
+        if before_training and loaders:
+            self._adopt_second_loader()
         validation = [
             item
             for item in self.candidates

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from scalewise.probe.torch.sync_timer import Patch
+from scalewise.watch.torch.loader_passes import loader_key
 
 LOADER = "_scalewise_loader"
 """The attribute of an iterator that holds its loader's id."""
@@ -31,7 +32,7 @@ def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -
 
     def new_with_loader(cls: Any, loader: Any = None, *args: Any, **kwargs: Any) -> Any:
         iterator = object.__new__(cls)
-        setattr(iterator, LOADER, id(loader))
+        setattr(iterator, LOADER, loader_key(loader))
         return iterator
 
     # A wrapped ``__init__`` would make its warnings name our line instead of the program's.
@@ -46,7 +47,7 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
 
     class Batches:
         def __init__(self, loader: Any) -> None:
-            setattr(self, LOADER, id(loader))
+            setattr(self, LOADER, loader_key(loader))
             self._batches = original(loader)
 
         def __iter__(self) -> Any:
