@@ -108,12 +108,12 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
             nonlocal forwards, syncing
-            trains = is_grad_enabled() and not forwards
             # A compiler that traces this function follows only this first branch.
             if (may_compile and compiling()) or record is None or is_tracing():
                 return original(*args, **kwargs)
             if fetching_thread and fetching_thread == get_ident():  # It is called by a dataset.
                 return original(*args, **kwargs)
+            trains = is_grad_enabled() and not forwards
             # The usual case: the settled model is called to train, with a plain tensor as input.
             if (
                 id(args[0]) == settled_model_id
