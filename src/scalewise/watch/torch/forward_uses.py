@@ -32,7 +32,7 @@ class Forward:
         self.batch = batch
         """How many batches loaders had given before it."""
         self.is_used = False
-        self.nodes = {sequence_number(node) for node in graph_nodes(result)}
+        self.nodes = sequence_numbers(result)
         """Sequence numbers of the result's autograd nodes."""
 
 
@@ -41,17 +41,26 @@ class ForwardUses:
 
     def __init__(self) -> None:
         self.forwards: list[Forward] = []
+        self.unused: list[Forward] = []
+        """Those of ``forwards`` that no backward has used so far."""
         self._found_all: Counter[int] = Counter()
         """By number of forwards: searches in a row that found that all of them were used."""
 
     def add(self, batch: int, result: Any) -> None:
         """Note a forward."""
         if len(self.forwards) < MAX_FORWARDS:
-            self.forwards.append(Forward(batch, result))
+            forward = Forward(batch, result)
+            self.forwards.append(forward)
+            self.unused.append(forward)
+
+    def clear(self) -> None:
+        """Forget all forwards: an optimizer has finished its step."""
+        self.forwards.clear()
+        self.unused.clear()
 
     def backward(self, loss: Any) -> None:
         """Decide which forwards a backward uses."""
-        unused = [forward for forward in self.forwards if not forward.is_used]
+        unused = self.unused
         count = len(unused)
         # With a loader, only whole batches are skipped: calls with one batch are not told apart.
         is_clear = count < 2 or unused[0].batch == unused[-1].batch > 0
@@ -62,13 +71,13 @@ class ForwardUses:
             self._found_all[count] = self._found_all[count] + 1 if len(used) == count else 0
         for forward in used:
             forward.is_used = True
+        unused[:] = [forward for forward in unused if not forward.is_used]
 
     def differentiate(self, outputs: Any, gradients: Any) -> None:
         """Let gradients of ``torch.autograd.grad`` that have a graph stand for the forwards that
         they were computed from.
         """
-        nodes = {sequence_number(node) for node in graph_nodes(gradients)}
-        if nodes:
+        if nodes := sequence_numbers(gradients):
             for forward in find_used(self.forwards, find_tensors(outputs)):
                 forward.nodes |= nodes
 
@@ -78,7 +87,7 @@ class ForwardUses:
         and one with a later batch was.
         """
         batches = {forward.batch for forward in self.forwards if forward.is_used}
-        if not batches:
+        if not self.unused or not batches:
             return ()
         last = max(batches)
         return tuple(
@@ -115,12 +124,12 @@ def sequence_number(node: Any) -> int:
     return int(getattr(node, "_sequence_nr", lambda: -1)())
 
 
-def graph_nodes(result: Any) -> Iterator[Any]:
-    """Yield the autograd nodes of the first tensors in a model's result."""
-    tensors = iter([result]) if isinstance(result, torch.Tensor) else find_tensors(result)
-    for tensor, _ in zip(tensors, range(MAX_TENSORS)):
-        if tensor.grad_fn is not None:
-            yield tensor.grad_fn
+def sequence_numbers(result: Any) -> set[int]:
+    """Return the numbers of the autograd nodes of the first tensors in a model's result."""
+    if isinstance(result, torch.Tensor):  # The usual case, in every step.
+        return set() if result.grad_fn is None else {sequence_number(result.grad_fn)}
+    nodes = (tensor.grad_fn for tensor, _ in zip(find_tensors(result), range(MAX_TENSORS)))
+    return {sequence_number(node) for node in nodes if node is not None}
 
 
 def find_tensors(values: Any, depth: int = 3) -> Iterator[torch.Tensor]:

@@ -321,7 +321,10 @@ class Hooks:
 
     def forwards_used(self, uses: ForwardUses, loss: Any) -> None:
         """Decide which of several forwards a backward uses."""
-        self.patches.safe(uses.backward)(loss)
+        try:
+            uses.backward(loss)
+        except Exception as problem:
+            self.disable(problem)
 
     def _before_grad(self, args: Args, kwargs: Kwargs) -> AfterCall:
         outputs = args[0] if args else kwargs.get("outputs")

@@ -70,7 +70,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     last_optimizer = 0  # The id of the optimizer that stepped last.
     stepped_optimizers, updates = slow.stepped_optimizers, slow.manual_updates
     uses = ForwardUses()
-    open_forwards, add_forward = uses.forwards, uses.add
+    add_forward, unused_forwards = uses.add, uses.unused
     fetches = 0
     """Batches that loaders have given."""
     cleared_at = -1
@@ -195,9 +195,9 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             if manual_updates:
                 slow.before_activity(backward=True, loss=args[0] if args else None)
             count_backward(args)
-            if len(open_forwards) == 1:
-                open_forwards[0].is_used = True
-            elif open_forwards:
+            if len(unused_forwards) == 1:
+                unused_forwards.pop().is_used = True
+            elif unused_forwards:
                 slow.forwards_used(uses, args[0] if args else None)
             # The gradients of the last batch were cleared, and another one was fetched.
             is_skipped = 0 <= cleared_at < fetches
@@ -284,7 +284,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     def differentiated(outputs: Any, gradients: Any) -> None:
         """Note a call of ``torch.autograd.grad``."""
-        if open_forwards:
+        if uses.forwards:
             uses.differentiate(outputs, gradients)
 
     def step_begins(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
@@ -313,9 +313,9 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         backwards, cleared_at = 0, -1
         moment = now()
         event: tuple[Any, ...] = ("stepped", id(optimizer))
-        if len(open_forwards) > 1 and (discarded := uses.discarded()):
-            event = (*event, len(open_forwards), discarded)
-        open_forwards.clear()
+        if unused_forwards and (discarded := uses.discarded()):
+            event = (*event, len(uses.forwards), discarded)
+        uses.clear()
         record((event, moment))
         steps_left -= 1
         if id(optimizer) != last_optimizer:
