@@ -152,6 +152,13 @@ def test_a_trace_needs_room_before_the_program_leaves():
         RunSpec.from_dict(asked | {"stop_after": 7})
 
 
+def test_only_the_first_word_of_a_program_must_not_be_empty():
+    spec = RunSpec.from_dict({"program": ["train.py", "--resume", ""], "topology": "1x1"})
+    assert spec.program == ("train.py", "--resume", "")
+    with pytest.raises(SpecError, match="program must be a list of texts"):
+        RunSpec.from_dict({"program": ["", "--resume"], "topology": "1x1"})
+
+
 TEXT = some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 

@@ -319,6 +319,13 @@ add = Watcher.add_steps
 Watcher.add_steps = lambda self, rows: add(self, [row for row in rows for _ in range(2)])
 for x, y in loader(): train(x, y)
 """,
+    "optimizers_in_turn_with_batches_of_their_own": """
+optimizers = [sgd(net[0]), sgd(net[2])]
+for number, (x, y) in enumerate(loader(1280)):
+    net.zero_grad()
+    error(x, y).backward()
+    optimizers[number % 2].step()
+""",
     "no_span_covers_the_start": """
 import time
 from scalewise.probe.watcher import Watcher
@@ -383,6 +390,8 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert "only 1,280" in first["samples_count_twice"]
     assert "20 steps of rank 0" in first["steps_count_twice"]
     assert "took only 10" in first["steps_count_twice"]
+    assert "20 steps of rank 0" in first["optimizers_in_turn_with_batches_of_their_own"]
+    assert "there were 40" in first["optimizers_in_turn_with_batches_of_their_own"]
     assert first["no_span_covers_the_start"].startswith("Doubtful [time-unaccounted]")
     assert first["all_time_is_validation"].startswith("Doubtful [frequent-pauses]")
     assert first["sequence_first_without_a_loader"].startswith("Doubtful [sequence-first]")

@@ -212,6 +212,45 @@ for x, y in loader(320):
     for optimizer in optimizers:
         optimizer.step()
 """),
+    "taking_turns_with_a_training_that_begins_later": (40, 1280, """
+nets = [model()]
+optimizers = [sgd(nets[0])]
+a, b = iter(loader(640)), iter(loader(640))
+for number in range(20):
+    x, y = next(a)
+    optimizers[0].zero_grad()
+    error(nets[0], x, y).backward()
+    optimizers[0].step()
+    if number == 0:
+        nets.append(nn.Linear(8, 1))
+        optimizers.append(sgd(nets[1]))
+    x, y = next(b)
+    optimizers[1].zero_grad()
+    error(nets[1], x, y).backward()
+    optimizers[1].step()
+"""),
+    "taking_turns_with_a_training_that_begins_after_some_steps": (40, 1280, """
+nets = [model()]
+optimizers = [sgd(nets[0])]
+a, b = iter(loader(640)), iter(loader(640))
+for number in range(20):
+    x, y = next(a)
+    optimizers[0].zero_grad()
+    error(nets[0], x, y).backward()
+    optimizers[0].step()
+    if number == 4:
+        nets.append(nn.Linear(8, 1))
+        optimizers.append(sgd(nets[1]))
+    if number < 4: continue
+    x, y = next(b)
+    optimizers[1].zero_grad()
+    error(nets[1], x, y).backward()
+    optimizers[1].step()
+for x, y in b:
+    optimizers[1].zero_grad()
+    error(nets[1], x, y).backward()
+    optimizers[1].step()
+"""),
 }  # fmt: skip
 
 LOOPS = {
@@ -675,6 +714,159 @@ for number, (x, _) in enumerate(loader(640)):
         judge(x).pow(2).mean().backward()
         judges.step()
 """),
+    "lazy_modules": (20, 640, """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(16))
+        self.head = nn.Linear(16, 1)
+    def forward(self, x):
+        return self.head(self.body(x))
+net = Net()
+optimizer = None
+for x, y in loader(640):
+    loss = error(net, x, y)
+    if optimizer is None:
+        optimizer = sgd(net)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""),
+    "lazy_modules_with_an_optimizer": (20, 640, """
+net = nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Linear(4,1))
+optimizer = sgd(net)
+train(net, optimizer, loader(640))
+"""),
+    "forward_that_raises": (18, 576, """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, x):
+        if x[0, 0] > 90:
+            raise ValueError("bad batch")
+        return self.layer(x)
+values = torch.randn(640, 8)
+values[5 * 32, 0] = values[11 * 32, 0] = 100
+net = Net()
+optimizer = sgd(net)
+for x, y in DataLoader(TensorDataset(values, torch.randn(640, 1)), batch_size=32):
+    optimizer.zero_grad()
+    try:
+        loss = error(net, x, y)
+    except ValueError:
+        continue
+    loss.backward()
+    optimizer.step()
+"""),
+    "forward_that_raises_without_loader": (18, 576, """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, x):
+        if x[0, 0] > 90:
+            raise ValueError("bad batch")
+        return self.layer(x)
+values = torch.randn(640, 8)
+values[5 * 32, 0] = values[11 * 32, 0] = 100
+net = Net()
+optimizer = sgd(net)
+for x in values.split(32):
+    optimizer.zero_grad()
+    try:
+        loss = net(x).mean()
+    except ValueError:
+        continue
+    loss.backward()
+    optimizer.step()
+"""),
+    "forward_that_raises_and_is_tried_with_half_of_the_batch": (20, 608, """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, x):
+        if len(x) > 16 and x[0, 0] > 90:
+            raise MemoryError("too large")
+        return self.layer(x)
+values = torch.randn(640, 8)
+values[5 * 32, 0] = values[11 * 32, 0] = 100
+net = Net()
+optimizer = sgd(net)
+for x, y in DataLoader(TensorDataset(values, torch.randn(640, 1)), batch_size=32):
+    optimizer.zero_grad()
+    try:
+        loss = error(net, x, y)
+    except MemoryError:
+        loss = error(net, x[:16], y[:16])
+    loss.backward()
+    optimizer.step()
+"""),
+    "last_batch_of_an_epoch_is_skipped": (27, 864, """
+net = model()
+optimizer = sgd(net)
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(320)):
+        loss = error(net, x, y)
+        if number == 9:
+            continue
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""),
+    "last_batch_is_skipped_and_the_others_accumulated": (9, 864, """
+net = model()
+optimizer = sgd(net)
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(320)):
+        loss = error(net, x, y)
+        if number == 9:
+            continue
+        loss.backward()
+        if number % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
+"""),
+    "backward_without_step_after_it": (18, 576, """
+net = model()
+optimizer = sgd(net)
+for number, (x, y) in enumerate(loader(640)):
+    optimizer.zero_grad()
+    error(net, x, y).backward()
+    if number in (5, 11):
+        continue
+    optimizer.step()
+"""),
+    "optimizer_of_each_parameter_made_at_its_first_update": (20, 640, """
+net = model()
+optimizers = {}
+for x, y in loader(640):
+    error(net, x, y).backward()
+    for weight in net.parameters():
+        if weight not in optimizers:
+            optimizers[weight] = torch.optim.SGD([weight], lr=0.01)
+        optimizers[weight].step()
+        weight.grad = None
+"""),
+    "target_network": (20, 640, """
+import time
+class Slow(nn.Linear):
+    def forward(self, x):
+        time.sleep(0.02)
+        return super().forward(x)
+net, target = nn.Linear(8, 1), Slow(8, 1)
+optimizer = sgd(net)
+for _ in range(20):
+    x = torch.randn(32, 8)
+    with torch.no_grad():
+        goal = target(x)
+    optimizer.zero_grad()
+    error(net, x, goal).backward()
+    optimizer.step()
+"""),
 }  # fmt: skip
 PROGRAMS = {**TRAININGS_IN_TURN, **LOOPS}
 
@@ -697,6 +889,11 @@ def test_sampling_by_a_method_of_the_model_is_validation(watched):
     seen = watched["samples_by_a_method_of_a_copy"]
     spans = seen.find("ledgers")["time"]["spans"]
     assert spans["validate"] > 0.8 and spans["train"] < 0.8
+
+
+def test_the_call_of_a_target_network_is_no_validation(watched):
+    spans = watched["target_network"].find("ledgers")["time"]["spans"]
+    assert spans["train"] > 0.3 and spans.get("validate", 0) < 0.1
 
 
 def test_updates_by_hand_of_one_model_after_another_are_in_the_ledger(watched):

@@ -93,6 +93,14 @@ def _step_doubts(ledger: StepLedger) -> Iterator[Disagreement]:
     if recorded > most + tolerance and ledger.calls:
         figures = {"recorded": recorded, "updates": most}
         yield _by_size("steps unaccounted", "some steps unaccounted", figures, recorded / most)
+    elif ledger.optimizers > 1:
+        if updates + tolerance < recorded < most - tolerance:  # Some count alone, some together.
+            nearest = updates if recorded - updates < most - recorded else most
+            figures = {"recorded": recorded, "updates": nearest}
+            yield "some steps unaccounted", figures, abs(math.log(nearest / recorded))
+        elif recorded + ledger.optimizers < ledger.own_batches:
+            figures = {"recorded": recorded, "updates": ledger.own_batches, "apart": True}
+            yield "some steps unaccounted", figures, UNKNOWN_ERROR
 
 
 def _sample_doubts(ledger: SampleLedger, steps: StepLedger) -> Iterator[Disagreement]:

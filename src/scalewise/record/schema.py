@@ -374,6 +374,9 @@ class StepLedger:
     optimizers: int = 0
     calls: int = 0
     """Steps of all optimizers."""
+    own_batches: int = 0
+    """Those of lasting optimizers that a loader gave a batch for, since the optimizer step before.
+    """
     scaler_calls: int = key("scaled", default=0)
     """Steps of gradient scalers, of which some skip the optimizer's."""
     manual: int = key("by_hand", default=0)

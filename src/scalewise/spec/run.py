@@ -307,7 +307,8 @@ class RunSpec:
         """Refuse a program without arguments, and fields that the program sets itself."""
         args = self.program
         is_list = isinstance(args, Sequence) and not isinstance(args, str)
-        if not is_list or not args or not all(isinstance(arg, str) and arg for arg in args):
+        is_texts = is_list and all(isinstance(arg, str) for arg in args or ())
+        if not is_texts or not args or not args[0]:  # A later argument may be empty: --resume ''.
             hint = 'for example program = ["train.py", "--epochs", "3"]'
             raise SpecError(f"program must be a list of texts, got {args!r}", hint=hint)
         if any("\0" in arg for arg in args):

@@ -181,7 +181,12 @@ def _partly_filled_nodes(per_node: int, counts: Sequence[int]) -> str:
     )
 
 
-def _steps_unaccounted(recorded: int, updates: int, rank: int) -> str:
+def _steps_unaccounted(recorded: int, updates: int, rank: int, *, apart: bool = False) -> str:
+    if apart:
+        return (
+            f"{recorded:,} steps of rank {rank} were recorded, and several optimizers stepped in "
+            f"each: if each step that had a batch of its own is one, there were {updates:,}"
+        )
     return (
         f"{format_count(recorded, 'step')} of rank {rank} {'was' if recorded == 1 else 'were'} "
         f"recorded, but its weights were updated {updates:,} times: steps are missing"

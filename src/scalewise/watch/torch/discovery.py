@@ -1,5 +1,6 @@
 """Find the models that a program trains, and the size of its batches."""
 
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
@@ -260,14 +261,23 @@ def largest_parts(model: nn.Module) -> list[nn.Module]:
     ['Sequential']
     """
     parts = []
-    size = sum(parameter.numel() for parameter in model.parameters())
+    size = count_weights(model)
     for child in model.children():
         is_layer = (
             type(child).__module__.startswith("torch.nn") and type(child) is not nn.Sequential
         )
-        if not is_layer and 2 * sum(weight.numel() for weight in child.parameters()) > size > 0:
+        if not is_layer and 2 * count_weights(child) > size > 0:
             parts = [child, *largest_parts(child)]
     return parts
+
+
+def count_weights(model: nn.Module) -> int:
+    """Return the elements of a model's parameters, without lazy ones, which have no size yet.
+
+    >>> count_weights(nn.Sequential(nn.Linear(2, 9), nn.LazyLinear(1)))
+    27
+    """
+    return sum(weight.numel() for weight in model.parameters() if not nn.parameter.is_lazy(weight))
 
 
 def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
@@ -284,17 +294,21 @@ class Discovery:
 
     def __init__(
         self,
-        before_call: Callable[..., None],
-        after_call: Callable[[Any], None],
+        before_call: Callable[..., Any],
+        after_call: Callable[[Any, bool], None],
+        safe: Callable[[Callable[..., Any]], Callable[..., None]],
         wrap_call: Callable[..., Callable[..., Any]],
         wrap_inner_call: Callable[..., Callable[..., Any]],
         is_elsewhere: Callable[[], bool],
     ) -> None:
         self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
+        self._safe = safe
         self._wrap_inner_call, self._is_elsewhere = wrap_inner_call, is_elsewhere
         self._handles: list[Any] = []
         self._running: tuple[nn.Module, bool] | None = None
         """The model that is being called, and whether these hooks record the call."""
+        self._handled: BaseException | None = None
+        """The exception that the program was handling when it called this model."""
         self._ids: set[int] = set()
         """Ids of the models found so far; the wrapped ``__call__`` methods read this set."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -323,8 +337,10 @@ class Discovery:
     def install(self) -> None:
         self._running, self._settle_after_call = None, False
         self._handles = [
-            module_hooks.register_module_forward_pre_hook(self._before_module),
-            module_hooks.register_module_forward_hook(self._after_module, always_call=True),
+            module_hooks.register_module_forward_pre_hook(self._safe(self._before_module)),
+            module_hooks.register_module_forward_hook(
+                self._safe(self._after_module), always_call=True
+            ),
         ]
 
     def remove(self) -> None:
@@ -370,7 +386,7 @@ class Discovery:
             wrapped = id(module) in self._ids and type(module) in self._wrapped
             wrapped |= type(module) in self._all_instances
             recorded = not wrapped and not isinstance(module, WRAPPERS)
-            self._running = module, recorded
+            self._running, self._handled = (module, recorded), sys.exc_info()[1]
             self._add(module)
             if recorded:
                 self._before_call((module, *args), {})
@@ -379,7 +395,9 @@ class Discovery:
         if self._running is not None and self._running[0] is module:
             (_, recorded), self._running = self._running, None
             if recorded:
-                self._after_call(result)
+                has_failed = result is None and sys.exc_info()[1] is not self._handled
+                self._after_call(result, has_failed)
+            self._handled = None
             if self._settle_after_call:
                 self.settle()
 

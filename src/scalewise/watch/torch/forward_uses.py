@@ -81,15 +81,16 @@ class ForwardUses:
             for forward in find_used(self.forwards, find_tensors(outputs)):
                 forward.nodes |= nodes
 
-    def discarded(self) -> tuple[Discarded, ...]:
+    def discarded(self, exhausted_at: int) -> tuple[Discarded, ...]:
         """Return the forwards that were not used, when an optimizer's step ends; if none was, the
         gradients were computed in another way. A batch is skipped if none of its forwards was used,
-        and one with a later batch was.
+        and one with a later batch was, or the loader has no later one: ``exhausted_at`` is how many
+        batches loaders had given when one last had no more.
         """
         batches = {forward.batch for forward in self.forwards if forward.is_used}
         if not self.unused or not batches:
             return ()
-        last = max(batches)
+        last = max(*batches, exhausted_at + 1)
         return tuple(
             (index, forward.batch > 0)
             for index, forward in enumerate(self.forwards)

@@ -145,8 +145,9 @@ class Hooks:
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe
         self.discovery = Discovery(
-            safe(self.forward),
-            safe(self._end_forward),
+            self.forward,
+            self._end_forward,
+            safe,
             self.hot.around_forward,
             self.hot.around_inner,
             self._is_elsewhere,
@@ -154,6 +155,8 @@ class Hooks:
         self.ddp = DdpModels(self.hot.last_gradient)
         self._model_ids: set[int] = set()
         """Ids of the models that were called to train."""
+        self._wrapped_ids: set[int] = set()
+        """Ids of the modules that such models wrap."""
         self._clock_chosen = False
         self._plain_steps = True
         """Whether no optimizer step had a closure, a GradScaler or another step inside it."""
@@ -282,7 +285,9 @@ class Hooks:
         if undecided_eval:
             self.add_event(("forward_eval", rows, syncing, id(called)))
         else:
-            further = (True,) if continues else ()
+            further: tuple[bool, ...] = (True,) if continues else ()
+            if not training and not self._is_trained(model):
+                further = (False, False)
             self.add_event(("forward", rows, training, syncing, id(called), *further))
         if unsettled:
             if self.facts.call_may_show_facts:
@@ -292,12 +297,22 @@ class Hooks:
             self.settled_model_id = id(called) if complete and self.certificate is None else 0
         return True
 
+    def _is_trained(self, model: Any) -> bool:
+        """Return whether this model, or a wrapper around it, was called to train; True as long as
+        none was.
+        """
+        known = self._model_ids
+        return not known or id(model) in known or id(model) in self._wrapped_ids
+
     def _looks_into_batches(self) -> bool:
         return self.watcher.steps <= INSPECTED_STEPS or self._stretches.in_use
 
-    def _end_forward(self, result: Any) -> None:
-        self.add_event(("forwarded",))
-        self.hot.note_forward(result)
+    def _end_forward(self, result: Any, has_failed: bool) -> None:
+        if has_failed and is_grad_enabled():
+            self.add_event(("failed",))
+        else:
+            self.add_event(("forwarded",))
+            self.hot.note_forward(result)
 
     def _begin_model(self, model: Any) -> None:
         """Prepare to watch a model that is called to train; hook a DDP model's last gradient."""
@@ -313,6 +328,9 @@ class Hooks:
         if id(model) in self._model_ids:
             return
         self._model_ids.add(id(model))
+        inner = model
+        while (inner := getattr(inner, "module", getattr(inner, "_orig_mod", None))) is not None:
+            self._wrapped_ids.add(id(inner))
         if self.searches_updates:
             self.manual_updates.before_new_model()
         on_delete(model, self._forget_model, id(model))

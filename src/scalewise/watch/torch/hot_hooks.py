@@ -73,6 +73,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     add_forward, unused_forwards = uses.add, uses.unused
     fetches = 0
     """Batches that loaders have given."""
+    exhausted_at = 0
+    """``fetches`` when a loader last had no more batches."""
     cleared_at = -1
     """``fetches`` at the last backward, if its gradients were set to zero without a step since."""
     fetches_at_backward = 0
@@ -140,12 +142,14 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             else:
                 return original(*args, **kwargs)
             forwards += 1
+            ended = "failed" if trains else "forwarded"
             try:
                 result = original(*args, **kwargs)
+                ended = "forwarded"
             finally:
                 forwards -= 1
                 if record is not None:
-                    record((("forwarded",), now()))
+                    record(((ended,), now()))
             if trains:
                 try:
                     add_forward(fetches, result)
@@ -219,7 +223,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
-            nonlocal fetching_thread, fetches
+            nonlocal fetching_thread, fetches, exhausted_at
             if record is None:
                 return original(iterator)
             if get_ident() not in training_threads:  # Another thread reads ahead.
@@ -239,6 +243,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             try:
                 batch = original(iterator)
             except BaseException:
+                exhausted_at = fetches
                 if record is not None:
                     count_exhausted()
                     record((("exhausted",), now()))
@@ -313,7 +318,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         backwards, cleared_at = 0, -1
         moment = now()
         event: tuple[Any, ...] = ("stepped", id(optimizer))
-        if unused_forwards and (discarded := uses.discarded()):
+        if unused_forwards and (discarded := uses.discarded(exhausted_at)):
             event = (*event, len(uses.forwards), discarded)
         uses.clear()
         record((event, moment))

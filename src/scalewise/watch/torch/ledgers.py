@@ -33,6 +33,8 @@ class Counts:
     """Optimizers that stepped."""
     calls: int
     """Their steps, except those without a gradient."""
+    own_batches: int
+    """Those of optimizers that still exist, if a loader gave a batch since the step before."""
     rounds: int
     turns: int
     """Rounds of several optimizers whose last one began the next round. Each may be two rounds: the
@@ -97,6 +99,7 @@ class Ledgers:
             "updates": counts.rounds + parts + manual or None,
             "optimizers": counts.optimizers,
             "calls": counts.calls,
+            "own_batches": counts.own_batches,
             "scaled": self.scaler_steps,
             "by_hand": manual,
         }
@@ -113,7 +116,8 @@ class Ledgers:
         last_id = 0
         rounds_by_id: dict[int, int] = {}  # By optimizer id: the round of its last step.
         backwards_by_id: dict[int, int] = {}  # And the number of backwards before that step.
-        fetches = backwards_at_fetch = calls_at_fetch = 0
+        own_batches: dict[int, int] = {}  # And how many of its steps had batches of their own.
+        fetches = backwards_at_fetch = calls_at_fetch = fetches_at_step = 0
         current: Pass | None = None
         thread: int | None = None
         threads: set[int] = set()
@@ -153,12 +157,13 @@ class Ledgers:
         def forget(optimizer_id: int) -> None:
             nonlocal round_size
             backwards_by_id.pop(optimizer_id, None)
+            own_batches.pop(optimizer_id, None)
             if rounds_by_id.pop(optimizer_id, 0) == rounds:
                 round_size = 0
 
         def count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             nonlocal optimizers, calls, rounds, turns, round_size, last_id
-            nonlocal pending, longest, limit
+            nonlocal pending, longest, limit, fetches_at_step
             if (self.may_compile and compiling()) or not watcher.enabled:
                 return
             key = id(optimizer)
@@ -171,6 +176,9 @@ class Ledgers:
                 return
             backwards_by_id[key] = backwards
             calls += 1
+            if fetches > fetches_at_step:
+                fetches_at_step = fetches
+                own_batches[key] = own_batches.get(key, 0) + 1
             if not round_size or rounds_by_id.get(key) == rounds:
                 turns += round_size > 1 and key == last_id
                 rounds += 1
@@ -191,6 +199,7 @@ class Ledgers:
             return Counts(
                 optimizers=optimizers,
                 calls=calls,
+                own_batches=sum(own_batches.values()),
                 rounds=rounds,
                 turns=turns,
                 pending=pending,

@@ -128,10 +128,12 @@ class Observer:
         syncing: bool = False,
         model: Hashable = None,
         continues: bool = False,
+        is_trained: bool = True,
     ) -> None:
         """A model is called. ``training`` says whether gradients are enabled, ``syncing`` whether
         the backward of this call reduces gradients over ranks, ``continues`` whether an earlier
-        step used another stretch of the same sequences.
+        step used another stretch of the same sequences, ``is_trained`` whether the model is one of
+        those that are trained.
         """
         self._eval_forward = None
         stack = self.timeline.activities
@@ -159,7 +161,7 @@ class Observer:
             validates = not self.in_step or self.pauses.detour is not None
             self.begin("validate" if validates else "forward")
             if validates:
-                self.pauses.check()
+                self.pauses.check(is_trained=is_trained)
 
     def forward_eval(self, samples: int | None, syncing: bool, model: Hashable) -> None:
         """A model in eval mode is called with gradients; if a backward follows, it is training."""
@@ -177,6 +179,13 @@ class Observer:
         self.end()
         if validates and self.pauses.candidates:
             self.pauses.candidates[-1].end = len(self.timeline.names)
+
+    def failed(self) -> None:
+        """A training forward has raised an exception: its samples may be tried again."""
+        if self.timeline.activities[-1] == "forward":
+            self.counts.take_back()
+            self._forwards = max(self._forwards - 1, 0)
+        self.forwarded()
 
     def backward(self, last_is_unused: bool = False) -> None:
         """A backward begins. ``last_is_unused`` says that the gradients of the one before were set
@@ -214,6 +223,7 @@ class Observer:
             timeline.lap("optimizer")
             timeline.last_activity = "optimizer"
         self._closure_forwards, self._eval_forward = 0, None
+        has_trained = self.counts.segment_has_calls
         segments = self.counts.end_segment()
         models, self._models = frozenset(self._models), set()
         fetched, self._has_fetched = self._has_fetched, False
@@ -221,7 +231,10 @@ class Observer:
         has_backward = self._after_backward or bool(self._possible_ends)
         unseen = has_backward and not models and self._has_models
         self.unseen_model |= unseen
-        step = OptimizerStep(optimizer, len(timeline.names), segments, fetched, models, unseen)
+        directly = bool(self.optimizers.pending) and not (has_trained or fetched)
+        step = OptimizerStep(
+            optimizer, len(timeline.names), segments, fetched, models, unseen, directly
+        )
         if self.in_step and (load_end := self.optimizers.pop_untrained()) is not None:
             timeline.rename(0, load_end, "checkpoint")  # Loading a checkpoint made that step.
             timeline.record_pause("checkpoint", 0, load_end)

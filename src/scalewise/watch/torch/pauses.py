@@ -31,6 +31,8 @@ class Candidate:
     end: int = -1  # The index of the mark at its end; -1 while it is running.
     has_batch: bool = False
     """Whether a fetch returned a batch, not an iterator or the end of the data."""
+    is_trained: bool = True
+    """Of a check: whether its model is one of those that are trained."""
 
 
 class Pauses:
@@ -66,9 +68,10 @@ class Pauses:
                 # The lap before the fetch belongs to the detour too.
                 self.detour = self.detour or len(timeline.names) - 1
 
-    def check(self) -> None:
-        """Note a forward without gradients that may be validation."""
-        self.candidates.append(Candidate("check", None, len(self._timeline.names)))
+    def check(self, *, is_trained: bool) -> None:
+        """Note a forward without gradients that may be validation, or compute targets."""
+        start = len(self._timeline.names)
+        self.candidates.append(Candidate("check", None, start, is_trained=is_trained))
         self.undecided = True
 
     def begin_first_step(self, start: int) -> None:
@@ -183,6 +186,8 @@ class Pauses:
         fetches = [item for item in self.candidates if item not in validation]
         if before_training and fetches:
             validation = self._without_teachers(validation, fetches)
+        elif before_training and not loaders:
+            validation = self._without_targets(validation)
         if not validation:
             return
         end = max(item.end for item in validation)
@@ -273,6 +278,16 @@ class Pauses:
         for item in teachers:
             self._timeline.rename(item.start, item.end, "forward", only="validate")
         return [item for item in items if item not in teachers]
+
+    def _without_targets(self, items: list[Candidate]) -> list[Candidate]:
+        """Return no ``items`` if they compute targets for training: few forwards, at least one of
+        a model that is not trained itself (a target network, a teacher). There is no loader.
+        """
+        if len(items) > MAX_TEACHER_FORWARDS or all(item.is_trained for item in items):
+            return items
+        for item in items:
+            self._timeline.rename(item.start, item.end, "forward", only="validate")
+        return []
 
     def _read_ahead(
         self, fetches: list[Candidate], validation: list[Candidate]

@@ -54,6 +54,9 @@ class SampleCounts:
         self._largest_batch = 0
         self._unused = Batch(0, 0)
         """What is left of the current batch: no model has been called with it yet."""
+        self._taken_rows = self._failed = 0
+        """Rows that the last call took; and samples of a call that failed, which another may take.
+        """
         self._stretches = 1
         """How many stretches of the current batch's sequences were used, each in another step."""
         self._usual_stretches = 1
@@ -117,6 +120,21 @@ class SampleCounts:
         if self._credits:
             self._credits.pop()
 
+    def take_back(self) -> None:
+        """Take back the last call's samples because the call failed; they are skipped unless the
+        next call uses them.
+        """
+        credit = self._credits.pop()
+        if credit.fetched:
+            self._unused = Batch(
+                self._unused.samples + credit.fetched, self._unused.rows + self._taken_rows
+            )
+            self._fetched -= credit.fetched
+            self._failed = credit.fetched
+            self.skipped += credit.fetched
+        if credit.model in self._batchless:
+            self._batchless[credit.model] -= credit.batchless
+
     def discard(self, forwards: int, discarded: Iterable[Discarded]) -> None:
         """Subtract the samples of some of this segment's ``forwards``, because no backward has used
         them: of each its index, and whether its batch was skipped, too.
@@ -158,9 +176,10 @@ class SampleCounts:
         self._skip_batches(rows)
         batches = [batches.pop(0) for batches in self._pending.values() if batches]
         batch = self._complete(batches, rows)
+        self._failed = 0
         if batch is None:
             self._fetched += rows or 0
-            self._unused = Batch(0, 0)
+            self._unused, self._taken_rows = Batch(0, 0), rows or 0
             return
         self._largest_batch = max(self._largest_batch, batch.samples)
         self.input_differs |= rows not in (None, batch.rows) or batch.samples != batch.rows
@@ -200,12 +219,17 @@ class SampleCounts:
     def _use(self, rows: int) -> int:
         """Take rows of the current batch; return the samples that now count."""
         left = self._unused
+        self._taken_rows = min(rows, left.rows)
         if rows < left.rows:
             samples = round(left.samples * rows / left.rows)
             self._unused = Batch(left.samples - samples, left.rows - rows)
-            return samples
-        self._unused = Batch(0, 0)
-        return self._first_share(left.samples)
+        else:
+            samples = self._first_share(left.samples)
+            self._unused = Batch(0, 0)
+        tried_again = min(samples, self._failed)
+        self._failed -= tried_again
+        self.skipped -= tried_again
+        return samples
 
     def _first_share(self, samples: int) -> int:
         """Return the samples for the first stretch of a batch; keep those for the next ones.
@@ -229,6 +253,11 @@ class SampleCounts:
         """Note a backward: a later call of the same model gets other samples."""
         self._backwards += 1
         self._until_backward = self.progress()
+
+    @property
+    def segment_has_calls(self) -> bool:
+        """Whether this segment has a training forward or a backward."""
+        return bool(self._credits or self._backwards)
 
     def end_segment(self) -> int:
         """End a segment; return how many segments the current step has."""

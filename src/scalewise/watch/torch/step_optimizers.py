@@ -28,6 +28,8 @@ class OptimizerStep:
     """The models that were called to train since then, as far as they are known."""
     unseen_model: bool = False
     """Whether a model that is not known yet was trained."""
+    follows_directly: bool = False
+    """Whether nothing was trained or fetched since the optimizer step before."""
 
 
 class Gone:
@@ -109,6 +111,8 @@ class StepOptimizers:
         """Add an optimizer's step; return the pending steps that end a step of the loop."""
         optimizer = step.optimizer
         self._idle.discard(optimizer)
+        if step.follows_directly:  # An optimizer for each parameter, made when it is first updated.
+            self._new_optimizers.discard(optimizer)
         alone = self._uses_other_models(step)
         if step.models:
             self._models[optimizer] = step.models
@@ -120,7 +124,7 @@ class StepOptimizers:
         if repeats and self._has_batches and not step.fetched:
             return []  # Such as a regularization in some steps, without a batch of its own.
         if optimizer == self.closer:
-            return self._close([step])
+            return self._close([*self._steps_apart(step), step])
         own = [other for other in self.pending if other.optimizer == optimizer]
         if step.fetched and (optimizer in self._closers or alone):
             return self._close([other for other in own if other.fetched])
@@ -171,7 +175,8 @@ class StepOptimizers:
             return self.pending
         is_new, old = last.optimizer in self._new_optimizers, self._old_steps()
         if is_new and optimizer not in self._new_optimizers:
-            return [*own, step]
+            apart = self._steps_apart(step)
+            return [other for other in self.pending if other in (*own, *apart, step)]
         if is_new and old:
             return old
         return [last, step] if optimizer == last.optimizer else [last]
@@ -205,6 +210,16 @@ class StepOptimizers:
             return False
         others = [models for key, models in self._models.items() if key != step.optimizer]
         return all(step.models.isdisjoint(models) for models in others)
+
+    def _steps_apart(self, last: OptimizerStep) -> list[OptimizerStep]:
+        """Return pending steps of another training, which takes turns with that of ``last``: they
+        had batches of their own, and called other models.
+        """
+        if not last.fetched or not last.models:
+            return []
+        others = [step for step in self.pending if step.optimizer != last.optimizer]
+        is_apart = all(step.models and step.models.isdisjoint(last.models) for step in others)
+        return [step for step in others if step.fetched] if is_apart else []
 
     def _steps_of(self, optimizers: set[Hashable]) -> list[OptimizerStep]:
         return [step for step in self.pending if step.optimizer in optimizers]
