@@ -546,6 +546,8 @@ def _sample_count_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
         doubts["rows of one", None] = Doubt("rows of one", {"rows": rows}, error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].adds_calls for record in inferred):
         doubts["calls added", None] = Doubt("calls added", error=UNKNOWN_ERROR)
+    if any(_rank_facts(record)[0].rows_unclear for record in inferred):
+        doubts["rows unclear", None] = Doubt("rows unclear", error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].manual_updates for record in records):
         doubts["manual updates", None] = Doubt("manual updates")
     return list(doubts.values())

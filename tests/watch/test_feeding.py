@@ -48,6 +48,42 @@ class Thread(threading.Thread):
 """
 
 FROM_LOADERS = {
+    "groups of batches by a collate function": (
+        [4] * 20,
+        """
+def collate(items):
+    return [(torch.stack([x for (x,) in items[start:start + 4]]),) for start in (0, 4)]
+for group in DataLoader(rows(80), batch_size=8, collate_fn=collate):
+    for (x,) in group:
+        update(model(x).sum())
+""",
+    ),
+    "a loader of shard numbers outside": (
+        [16, 16, 8] * 6,
+        """
+for epoch in range(2):
+    for (shard,) in loader(3, 1):
+        for (x,) in loader(40):
+            update(model(x).sum())
+""",
+    ),
+    "replay from a generator, and a new loader for each task": (
+        [16] * 30,
+        """
+maker, old = nn.Linear(4, 8), model
+makes = torch.optim.SGD(maker.parameters(), lr=0.01)
+for task in range(3):
+    for (x,) in loader(160):
+        with torch.no_grad():
+            replayed = maker(torch.randn(16, 4))
+            target = old(replayed)
+        update(model(x).sum() + (model(replayed) - target).pow(2).sum())
+        makes.zero_grad()
+        maker(torch.randn(16, 4)).sum().backward()
+        makes.step()
+    old = torch.nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
+""",
+    ),
     "gradient cache, batch by batch": (
         [160] * 8,
         """

@@ -243,6 +243,17 @@ for number, (x, y) in enumerate(loader()):
                 error(x, y)
                 time.sleep(0.4)
 """,
+    "a_judge_called_twice_for_each_batch": """
+makes = sgd(maker := nn.Linear(4, 8))
+for x, _ in loader():
+    fake = maker(torch.randn(len(x), 4))
+    makes.zero_grad()
+    net(fake).mean().backward()
+    makes.step()
+    optimizer.zero_grad()
+    (net(fake.detach()).mean() - net(x).mean()).backward()
+    optimizer.step()
+""",
     "sequence_first_with_a_sampler": """
 class Sequences(nn.Module):
     def __init__(self):
@@ -276,7 +287,8 @@ def find_doubts(folder, programs):
 LEDGER_KINDS = (
     "steps unaccounted", "some steps unaccounted", "samples unaccounted",
     "some samples unaccounted", "time unaccounted", "frequent pauses", "several threads",
-    "sequence first", "rows of one", "calls added",
+    "sequence first", "rows of one", "calls added", "rows unclear",
+    "samples unknown",
 )  # fmt: skip
 
 
@@ -350,6 +362,34 @@ for length in range(5, 25):
     net(torch.randn(length, 6, 8))[0].mean().backward()
     optimizer.step()
 """,
+    "parts_of_trees": """
+class Tree(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, left, right):
+        return self.layer(left).mean() + self.layer(right).mean()
+net = Tree()
+optimizer = sgd(net)
+for number in range(20):
+    optimizer.zero_grad()
+    net(torch.randn(3 + number % 3, 8), torch.randn(4, 8)).backward()
+    optimizer.step()
+""",
+    "gradients_without_a_backward": """
+import time
+time.sleep(1.2)
+for x, y in loader():
+    with torch.no_grad():
+        noise = [torch.randn_like(weight) for weight in net.parameters()]
+        for weight, change in zip(net.parameters(), noise): weight += 0.01 * change
+        up = error(x, y)
+        for weight, change in zip(net.parameters(), noise): weight -= 0.02 * change
+        down = error(x, y)
+        for weight, change in zip(net.parameters(), noise): weight += 0.01 * change
+    for weight, change in zip(net.parameters(), noise): weight.grad = (up - down) * change
+    optimizer.step()
+""",
     "a_dataset_of_batches": """
 class Batches(torch.utils.data.Dataset):
     def __len__(self):
@@ -392,6 +432,9 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert "took only 10" in first["steps_count_twice"]
     assert "20 steps of rank 0" in first["optimizers_in_turn_with_batches_of_their_own"]
     assert "there were 40" in first["optimizers_in_turn_with_batches_of_their_own"]
+    assert first["parts_of_trees"].startswith("Doubtful [rows-unclear]")
+    assert first["gradients_without_a_backward"].startswith("Doubtful [samples-unknown]")
+    assert len(found["gradients_without_a_backward"]) == 2  # With its fix; no other doubt.
     assert first["no_span_covers_the_start"].startswith("Doubtful [time-unaccounted]")
     assert first["all_time_is_validation"].startswith("Doubtful [frequent-pauses]")
     assert first["sequence_first_without_a_loader"].startswith("Doubtful [sequence-first]")

@@ -112,15 +112,16 @@ def _sample_doubts(ledger: SampleLedger, steps: StepLedger) -> Iterator[Disagree
     # that is fetched and not used, where the loop is left.
     per_step = math.ceil(ledger.batches / max(steps.calls, 1))
     unused = 2 + per_step + min(ledger.passes, ledger.batches - ledger.passes)
-    slack = batch * unused + MAX_SAMPLE_SHARE * ledger.credited
+    share = MAX_SAMPLE_SHARE * ledger.credited
     least = ledger.least - ledger.skipped
     figures = {"credited": ledger.credited, "given": least}
-    if ledger.credited < least - slack:
+    if ledger.credited < least - batch * unused - share:
         factor = least / ledger.credited
         yield _by_size("samples unaccounted", "some samples unaccounted", figures, factor)
     steps_per_batch = math.ceil(steps.calls / ledger.batches)
     is_reused = ledger.steps_since_fetch > MIN_REUSE * steps_per_batch
-    if ledger.credited > ledger.most + slack and not is_reused:
+    has_sizes = ledger.most > 0
+    if ledger.credited > ledger.most + batch + share and has_sizes and not is_reused:
         figures = {"credited": ledger.credited, "given": ledger.most}
         yield "some samples unaccounted", figures, UNKNOWN_ERROR
 

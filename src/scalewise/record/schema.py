@@ -235,6 +235,8 @@ class ProgramFacts:
     """Whether, without a loader, several calls of a model before one backward were each counted as
     new samples: wrong if they share a batch, as two views of the same images do.
     """
+    rows_unclear: bool = False
+    """Whether, without a loader, only some inputs of a model showed how many rows they have."""
     rows_of_one: int = 1
     """Rows that a collate function makes of one drawn sample, if a batch has no other."""
     workers: int | None = None

@@ -49,6 +49,7 @@ Weakening = Literal[
     "sequence first",  # The counted rows of a batch may be its steps in time.
     "rows of one",  # A loader draws one sample for a batch of many rows.
     "calls added",  # Several calls of a model, without a loader, were added up.
+    "rows unclear",  # Without a loader, only some inputs of a model showed their rows.
     "samples unknown",  # No sample was seen: steps are counted instead.
     # Two counts of a user's program that must agree, and differ a little.
     "some steps unaccounted",

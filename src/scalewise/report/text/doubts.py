@@ -293,6 +293,8 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
         f"the loader draws 1 sample for each batch, and a collate function makes {rows:,} rows of "
         "it: it counts as 1 sample"
     ),
+    "rows unclear": "no data loader was seen, and the tensors in a model's input agree on the "
+    "number of rows only in some calls: the others add no samples",
     "calls added": "no data loader was seen, and a model is called several times per backward: the "
     "rows of these calls were added up, although they may be the same samples",
     "manual updates": "the program updates its weights without an optimizer: steps are inferred "
@@ -370,7 +372,7 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     "watching stopped": "measure it again; log.txt of the run has the reason",
     "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
     **dict.fromkeys(
-        ("sequence first", "rows of one", "calls added"),
+        ("sequence first", "rows of one", "calls added", "rows unclear"),
         lambda **figures: f"give {parameter('samples_per_step')}",
     ),
     **dict.fromkeys(

@@ -77,11 +77,28 @@ def samples_rows_and_tensor(
     rows, tensor = samples_and_tensor(batch, drawn)
     if drawn is None or not exact:
         return rows, rows, tensor
+    if drawn < 2 * (total := _rows_of_group(batch)) <= 2 * drawn:
+        return total, total, tensor
     if rows is not None and tensor is not None and drawn < 2 * rows < 2 * drawn:
         has_sequences_first = tensor.dim() == 3 and tensor.size(1) == drawn
         if first_size(tensor) == rows and not has_sequences_first:
             return rows, rows, tensor
     return drawn, rows, tensor
+
+
+def _rows_of_group(batch: Any) -> int:
+    """Return the rows of a batch that is a list of ready batches, else 0.
+
+    >>> _rows_of_group([{"x": torch.zeros(4, 3)}, {"x": torch.zeros(3, 3)}])
+    7
+    >>> _rows_of_group((torch.zeros(4, 3), torch.zeros(4)))
+    0
+    """
+    if not isinstance(batch, (list, tuple)) or len(batch) < 2:
+        return 0
+    if not all(isinstance(part, (list, tuple, Mapping)) for part in batch):
+        return 0
+    return sum(samples_and_tensor(part, depth=MAX_DEPTH - 1)[0] or 0 for part in batch)
 
 
 def input_rows_and_tensor(

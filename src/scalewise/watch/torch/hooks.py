@@ -613,6 +613,7 @@ class Hooks:
         self.add_event(("finish",))
         self.buffer.process()
         self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
+        self.facts.noted["rows_unclear"] = self.observer.counts.rows_unclear
         trained = self._rows_of_one.keys() & self.observer.pauses.training_loaders
         if trained:
             self.facts.noted["rows_of_one"] = max(self._rows_of_one[one] for one in trained)

@@ -231,6 +231,8 @@ class Observer:
         has_backward = self._after_backward or bool(self._possible_ends)
         unseen = has_backward and not models and self._has_models
         self.unseen_model |= unseen
+        if fetched and not timeline.built:  # Trained without a backward.
+            self.pauses.begin_first_step(self.pauses.first_fetch())
         directly = bool(self.optimizers.pending) and not (has_trained or fetched)
         step = OptimizerStep(
             optimizer, len(timeline.names), segments, fetched, models, unseen, directly

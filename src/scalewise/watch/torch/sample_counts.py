@@ -35,6 +35,17 @@ class Credit(NamedTuple):
     """Backwards in the segment before it."""
 
 
+class Segment(NamedTuple):
+    """The samples of a finished segment."""
+
+    fetched: int
+    """From loaders."""
+    batchless: int
+    """Of the model with most calls that used no new batch of a loader."""
+    adds_calls: bool = False
+    """Whether several such calls of a model before one backward were added up."""
+
+
 PendingBatches = dict[Hashable, list[Any]]
 """By loader: the batches fetched and not used yet, None for one of unknown size. Under other keys,
 what else decides how the next step is counted.
@@ -49,6 +60,11 @@ class SampleCounts:
         """Whether a model's input had another size than the batch; if so, hooks inspect batches."""
         self.adds_calls = False
         """Whether calls before one backward were added up, although they may share samples."""
+        self.rows_unclear = False
+        """Whether, without a loader, only some inputs of a model showed how many rows they have."""
+        self._with_rows: set[Hashable] = set()
+        self._without_rows: set[Hashable] = set()
+        """Models whose inputs showed it, or did not."""
         self._last_loader: Hashable = None
         self._pending: PendingBatches = {}
         self._largest_batch = 0
@@ -83,8 +99,7 @@ class SampleCounts:
         ahead."""
         self._may_skip = False
         """Whether a forward has had a batch; the first one shows how far a loader is read ahead."""
-        self._segments: list[tuple[int, int]] = []
-        """For each finished segment: samples from loaders, and the largest ``_batchless`` value."""
+        self._segments: list[Segment] = []
 
     def fetched(self, loader: Hashable, samples: int | None, rows: int | None = None) -> None:
         """Add a fetched batch; ``samples`` is None if the batch's size is unknown."""
@@ -171,10 +186,13 @@ class SampleCounts:
                 self._stretches += 1
                 self._fetched += self._shares.pop(0) if self._shares else 0
             else:
-                self._train_without_batch(rows or 0, model)
+                self._train_without_batch(rows, model)
             return
         self._skip_batches(rows)
         batches = [batches.pop(0) for batches in self._pending.values() if batches]
+        if len(batches) > 1 and rows != 1 and any(one and one.rows == rows for one in batches):
+            # One sample beside the batch that is the input only says what to read, as a shard.
+            batches = [one for one in batches if one is None or one.rows > 1]
         batch = self._complete(batches, rows)
         self._failed = 0
         if batch is None:
@@ -243,7 +261,8 @@ class SampleCounts:
         self._shares = [end - start for start, end in itertools.pairwise(ends)]
         return ends[0]
 
-    def _train_without_batch(self, rows: int, model: Hashable) -> None:
+    def _train_without_batch(self, rows: int | None, model: Hashable) -> None:
+        (self._without_rows if rows is None else self._with_rows).add(model)
         if rows and self._unused.rows:
             self._fetched += self._use(rows)
         elif rows:
@@ -262,8 +281,8 @@ class SampleCounts:
     def end_segment(self) -> int:
         """End a segment; return how many segments the current step has."""
         calls = Counter((c.model, c.backwards) for c in self._credits if c.batchless)
-        self.adds_calls |= not self._fetched and any(count > 1 for count in calls.values())
-        self._segments.append((self._fetched, max(self._batchless.values(), default=0)))
+        adds_calls = any(count > 1 for count in calls.values())
+        self._segments.append(Segment(*self.progress(), adds_calls))
         self._fetched, self._batchless, self._until_backward = 0, {}, (0, 0)
         self._backwards, self._has_cleared = 0, False
         self._credits.clear()
@@ -282,7 +301,7 @@ class SampleCounts:
         """End segments where ``progress`` was as given; return how many the current step has."""
         fetched = batchless = 0
         for end in ends:
-            self._segments.append((end[0] - fetched, max(end[1] - batchless, 0)))
+            self._segments.append(Segment(end[0] - fetched, max(end[1] - batchless, 0)))
             fetched, batchless = end
         self._fetched -= fetched
         self._batchless = {
@@ -293,8 +312,11 @@ class SampleCounts:
     def close(self, count: int) -> int:
         """End a step that consists of the first ``count`` segments; return its samples."""
         closed, self._segments = self._segments[:count], self._segments[count:]
-        fetched = sum(samples for samples, _ in closed)
-        return fetched or max((samples for _, samples in closed), default=0)
+        if fetched := sum(segment.fetched for segment in closed):
+            return fetched
+        self.adds_calls |= any(segment.adds_calls for segment in closed)
+        self.rows_unclear |= bool(self._with_rows & self._without_rows)
+        return max((segment.batchless for segment in closed), default=0)
 
     def state(self) -> PendingBatches:
         """Return the state that decides how the next step is counted."""

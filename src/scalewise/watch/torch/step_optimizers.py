@@ -58,6 +58,8 @@ class StepOptimizers:
         """Optimizers that were created after the first step of another optimizer."""
         self._has_batches = False
         """Whether a batch was fetched for the last step of the loop."""
+        self._closer_fetches = False
+        """Whether it was fetched since the optimizer step before the closer's."""
 
     @property
     def last_mark(self) -> int:
@@ -126,7 +128,7 @@ class StepOptimizers:
         if optimizer == self.closer:
             return self._close([*self._steps_apart(step), step])
         own = [other for other in self.pending if other.optimizer == optimizer]
-        if step.fetched and (optimizer in self._closers or alone):
+        if step.fetched and (optimizer in self._closers or (alone and self._closer_fetches)):
             return self._close([other for other in own if other.fetched])
         has_batches = len(own) > 1 and (alone or all(other.fetched for other in own))
         if has_batches and optimizer not in self._new_optimizers:
@@ -188,6 +190,7 @@ class StepOptimizers:
             self._closers |= closers
             self._parts |= {step.optimizer for step in self.pending} - closers
             self.closer = ended[-1].optimizer
+            self._closer_fetches = ended[-1].fetched
             self._has_batches = any(step.fetched for step in [*self.pending, *ended])
         return ended
 
