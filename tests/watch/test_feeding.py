@@ -48,6 +48,44 @@ class Thread(threading.Thread):
 """
 
 FROM_LOADERS = {
+    "a sampler that gives a wrong length": (
+        [20] * 12,
+        """
+class Shuffled(torch.utils.data.Sampler):
+    def __init__(self, size):
+        self.size = size
+    def __iter__(self):
+        return iter(torch.randperm(self.size).tolist())
+    def __len__(self):
+        return 1
+for task in range(12):
+    (x,), (z,) = (
+        next(iter(DataLoader(rows(size), batch_size=size, sampler=Shuffled(size))))
+        for size in (5, 15)
+    )
+    update(model(x).sum() + model(z).sum())
+""",
+    ),
+    "one call for each time step, and validation in between": (
+        [16] * 18 + [12] + [16] * 18 + [12],
+        """
+lstm = nn.LSTM(8, 4)
+optimizer = torch.optim.SGD(lstm.parameters(), lr=0.01)
+def forward(x):
+    state = (torch.zeros(1, len(x), 4), torch.zeros(1, len(x), 4))
+    for step in x.permute(1, 0, 2):
+        out, state = lstm(step.unsqueeze(0), state)
+    return out.sum()
+training, validation = loader(300, 16, 6, 8), loader(60, 30, 6, 8)
+for epoch in range(2):
+    for number, (x,) in enumerate(training):
+        update(forward(x))
+        if number == 0:
+            with torch.no_grad():
+                for (x,) in validation:
+                    forward(x)
+""",
+    ),
     "groups of batches by a collate function": (
         [4] * 20,
         """

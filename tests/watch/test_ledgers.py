@@ -243,6 +243,27 @@ for number, (x, y) in enumerate(loader()):
                 error(x, y)
                 time.sleep(0.4)
 """,
+    "a_judge_takes_several_steps_on_each_batch": """
+makes = sgd(maker := nn.Linear(4, 8))
+for x, _ in loader():
+    for _ in range(5):
+        optimizer.zero_grad()
+        (net(maker(torch.randn(len(x), 4))).mean() - net(x).mean()).backward()
+        optimizer.step()
+    makes.zero_grad()
+    net(maker(torch.randn(len(x), 4))).mean().backward()
+    makes.step()
+""",
+    "an_endless_sampler": """
+class Endless(torch.utils.data.Sampler):
+    def __iter__(self):
+        while True:
+            yield from torch.randperm(40).tolist()
+    def __len__(self):
+        return 40
+batches = iter(DataLoader(data(40), batch_size=4, sampler=Endless()))
+for _ in range(30): train(*next(batches))
+""",
     "a_judge_called_twice_for_each_batch": """
 makes = sgd(maker := nn.Linear(4, 8))
 for x, _ in loader():
@@ -362,7 +383,47 @@ for length in range(5, 25):
     net(torch.randn(length, 6, 8))[0].mean().backward()
     optimizer.step()
 """,
+    "a_text_with_the_time_first": """
+class Text(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(50, 8), nn.Linear(8, 50)
+    def forward(self, now, following):
+        return nn.functional.cross_entropy(self.out(self.words(now)).mT, following)
+net = Text()
+optimizer = sgd(net)
+text = torch.randint(0, 50, (601, 8))
+for start in range(0, 600, 20):
+    optimizer.zero_grad()
+    net(text[start : start + 20], text[start + 1 : start + 21]).backward()
+    optimizer.step()
+""",
+    "a_critic_with_three_backwards_without_a_loader": """
+makes = sgd(maker := nn.Linear(4, 8))
+for _ in range(20):
+    optimizer.zero_grad()
+    for x in (torch.randn(32, 8), maker(torch.randn(32, 4)).detach(), torch.randn(32, 8)):
+        net(x).mean().backward()
+    optimizer.step()
+    makes.zero_grad()
+    net(maker(torch.randn(32, 4))).mean().backward()
+    makes.step()
+""",
     "parts_of_trees": """
+class Tree(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, left, right):
+        return self.layer(left).mean() + self.layer(right).mean()
+net = Tree()
+optimizer = sgd(net)
+for number in range(20):
+    optimizer.zero_grad()
+    net(torch.randn(3 + (number % 4 > 0), 8), torch.randn(4, 8)).backward()
+    optimizer.step()
+""",
+    "parts_of_trees_that_seldom_have_equal_rows": """
 class Tree(nn.Module):
     def __init__(self):
         super().__init__()
@@ -432,7 +493,12 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert "took only 10" in first["steps_count_twice"]
     assert "20 steps of rank 0" in first["optimizers_in_turn_with_batches_of_their_own"]
     assert "there were 40" in first["optimizers_in_turn_with_batches_of_their_own"]
+    assert first["a_text_with_the_time_first"].startswith("Doubtful [sequence-first]")
+    critic = first["a_critic_with_three_backwards_without_a_loader"]
+    assert critic.startswith("Doubtful [calls-added]")
     assert first["parts_of_trees"].startswith("Doubtful [rows-unclear]")
+    seldom = first["parts_of_trees_that_seldom_have_equal_rows"]
+    assert seldom.startswith("Doubtful [samples-unknown]")
     assert first["gradients_without_a_backward"].startswith("Doubtful [samples-unknown]")
     assert len(found["gradients_without_a_backward"]) == 2  # With its fix; no other doubt.
     assert first["no_span_covers_the_start"].startswith("Doubtful [time-unaccounted]")

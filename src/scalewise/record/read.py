@@ -156,8 +156,8 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
         if spec.samples_per_step:
             ranks = tuple(_with_stated_samples(rank, spec.samples_per_step) for rank in ranks)
-        elif spec.program and not any(rank.outline.seen for rank in ranks):
-            # No sample was seen: the steps themselves are counted, those of rank 0 for all ranks.
+        elif spec.program and not any(map(_shows_samples, ranks)):
+            # The steps themselves are counted, those of rank 0 for all ranks.
             ranks = tuple(_with_stated_samples(rank, int(rank.rank == 0), STEPS) for rank in ranks)
         else:
             parts = batch_sharing.parts([rank.notes.facts for rank in ranks])
@@ -174,6 +174,14 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         )
     except (KeyError, TypeError) as error:
         raise RecordError(f"{folder} is damaged: {error!r} is missing", hint=REPEAT) from error
+
+
+def _shows_samples(rank: RankRecord) -> bool:
+    """Return whether at least half of the rank's steps have samples: a program's input may show
+    them only now and then.
+    """
+    samples = rank.steps.samples
+    return bool(rank.outline.seen and 2 * np.count_nonzero(samples) >= len(samples))
 
 
 def _with_own_samples(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:

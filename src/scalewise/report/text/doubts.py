@@ -295,7 +295,7 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
     ),
     "rows unclear": "no data loader was seen, and the tensors in a model's input agree on the "
     "number of rows only in some calls: the others add no samples",
-    "calls added": "no data loader was seen, and a model is called several times per backward: the "
+    "calls added": "no data loader was seen, and a model is called several times in a step: the "
     "rows of these calls were added up, although they may be the same samples",
     "manual updates": "the program updates its weights without an optimizer: steps are inferred "
     "from weight changes",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from scalewise.watch.torch.fingerprints import (
     is_model_parallel,
     is_sharded,
 )
+from scalewise.watch.torch.forward_uses import find_tensors
 from scalewise.watch.torch.manual_updates import ManualUpdates
 
 COMPARED_BATCHES = 3  # Their digests show whether ranks read the same samples.
@@ -92,8 +94,8 @@ class Facts:
         self._weights = None  # The next ``on_call`` then records the facts of this model.
         self.exchanged = True
 
-    def on_call(self, model: Any, tensor: Any) -> None:
-        """Gather facts from a training call of a model; ``tensor`` is its first input."""
+    def on_call(self, model: Any, tensor: Any, inputs: Any) -> None:
+        """Gather facts from a training call of a model; ``tensor`` is the first of its inputs."""
         with self._optional("call"):
             if self._loader_epoch is not None:
                 self._dataset_id, self.noted["workers"], sampler_epoch = self._loader_epoch
@@ -108,7 +110,7 @@ class Facts:
                 self._note_batch(tensor)
             if not self._models_examined:
                 if self._weights is None:
-                    self._note_model(model, tensor)
+                    self._note_model(model, tensor, inputs)
                 if not self.noted.get("autocast"):
                     self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
         self.call_may_show_facts = not self._models_examined or self._loader_epoch is not None
@@ -195,7 +197,7 @@ class Facts:
             if len(missing) < 10:  # The same error may recur in every step.
                 missing.append(f"{fact}: {problem!r}")
 
-    def _note_model(self, model: Any, tensor: Any) -> None:
+    def _note_model(self, model: Any, tensor: Any, inputs: Any) -> None:
         self._weights = WeightSums(model)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.noted |= {
@@ -207,7 +209,10 @@ class Facts:
             # Sequences of tokens or vectors, but not images.
             "sequence_first": isinstance(tensor, torch.Tensor)
             and tensor.dim() in (2, 3)
-            and any(getattr(module, "batch_first", True) is False for module in model.modules()),
+            and (
+                any(getattr(module, "batch_first", True) is False for module in model.modules())
+                or is_shifted_by_a_row(inputs)
+            ),
         }
 
     def _note_batch(self, tensor: Any) -> None:
@@ -300,6 +305,24 @@ def _epoch_samples(loader: Any) -> int | None:
         return min(len(loader) * int(batch), len(loader.sampler))
     except TypeError:  # A sampler without a length.
         return None
+
+
+def is_shifted_by_a_row(inputs: Any) -> bool:
+    """Return whether two of the tensors are the tokens of a text and the next tokens, with the time
+    first.
+
+    >>> text = torch.tensor([[1, 2], [3, 4], [5, 6]])
+    >>> is_shifted_by_a_row([text[:-1], text[1:]]), is_shifted_by_a_row([text[:, :-1], text[:, 1:]])
+    (True, False)
+    """
+    tokens = [one for one in find_tensors(inputs) if one.dim() == 2 and not one.is_floating_point()]
+    return any(
+        len(one) > 1
+        and one.shape == other.shape
+        and torch.equal(one[1:], other[:-1])
+        and not torch.equal(one, other)
+        for one, other in pairwise(tokens)
+    )
 
 
 def _host_number(value: Any) -> float | None:

@@ -278,7 +278,7 @@ class Hooks:
         # Whether a list has entries or features of samples, only the loader's batch shows.
         is_list = len(args) > 1 and isinstance(args[1], list)
         shows_rows = rows is not None and tensor is not None and not is_list
-        self.input_has_batch = shows_rows and not self._stretches.in_use
+        self.input_has_batch = shows_rows and not self._stretches.compares_always
         syncing = training and self.replicated and model.require_backward_grad_sync
         if self.replicated:
             self.syncing = syncing
@@ -291,7 +291,7 @@ class Hooks:
             self.add_event(("forward", rows, training, syncing, id(called), *further))
         if unsettled:
             if self.facts.call_may_show_facts:
-                self.facts.on_call(model, tensor)
+                self.facts.on_call(model, tensor, (args[1:], kwargs))
             complete = not self.facts.call_may_show_facts and not self.searches_updates
             # A certificate counts the rows of every call.
             self.settled_model_id = id(called) if complete and self.certificate is None else 0
@@ -305,7 +305,7 @@ class Hooks:
         return not known or id(model) in known or id(model) in self._wrapped_ids
 
     def _looks_into_batches(self) -> bool:
-        return self.watcher.steps <= INSPECTED_STEPS or self._stretches.in_use
+        return self.watcher.steps <= INSPECTED_STEPS or self._stretches.compares_always
 
     def _end_forward(self, result: Any, has_failed: bool) -> None:
         if has_failed and is_grad_enabled():

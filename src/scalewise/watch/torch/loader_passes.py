@@ -24,10 +24,26 @@ def loader_key(loader: Any) -> int:
         return id(loader)
 
 
+def is_own_sampler(sampler: Any) -> bool:
+    """Return whether a sampler is one of PyTorch's own; another may give a length that is not how
+    many samples it draws.
+    """
+    return type(sampler).__module__.startswith("torch.")
+
+
 class LoaderSize:
     """How many samples the batches and the passes of a loader have."""
 
-    __slots__ = ("least_rows", "length", "loader_id", "rows", "size", "smallest", "workers")
+    __slots__ = (
+        "is_own",
+        "least_rows",
+        "length",
+        "loader_id",
+        "rows",
+        "size",
+        "smallest",
+        "workers",
+    )
 
     def __init__(self, loader: Any) -> None:
         self.loader_id = loader_key(loader)
@@ -40,6 +56,8 @@ class LoaderSize:
             self.length: int | None = len(sampler.sampler) if is_plain else None
         except TypeError:  # A sampler without a length.
             self.length = None
+        self.is_own = self.length is not None and is_own_sampler(sampler.sampler)
+        """Whether PyTorch's own sampler says this length; a program's may draw more or fewer."""
         self.workers = int(getattr(loader, "num_workers", 0))
         self.rows = 0
         """Samples of the largest batch that was inspected; 0 if none was."""
@@ -60,7 +78,8 @@ class LoaderSize:
         """Return the samples of a pass with so many batches, at least and at most."""
         least, most = batches * (self.size or self.least_rows), batches * (self.size or self.rows)
         if self.length is not None:
-            least = most = min(most, self.length)
+            least = min(most, self.length)
+            most = least if self.is_own else most
         elif batches:  # The last batch of each worker may be smaller.
             size = self.size or self.least_rows
             least = max(batches - max(self.workers, 1), 0) * size + 1

@@ -142,7 +142,7 @@ class Observer:
             self.begin(stack[-1])
         elif training:
             self._syncing = syncing
-            self._begin_training()
+            self._begin_training(rows)
             in_closure = "optimizer" in stack
             repeated = in_closure and self._closure_forwards > 0
             self._closure_forwards += in_closure
@@ -338,13 +338,15 @@ class Observer:
         self.counts.drop_segment()
         self.in_step, self._forwards, self._models = False, 0, set()
 
-    def _begin_training(self) -> None:
-        """Note that the current step trains; decide whether its earlier laps were a pause."""
+    def _begin_training(self, rows: int | None = None) -> None:
+        """Note that the current step trains, on an input with so many ``rows``; decide whether its
+        earlier laps were a pause.
+        """
         timeline, pauses = self.timeline, self.pauses
         if not timeline.started:
             timeline.start()
         if not timeline.built:
-            pauses.begin_first_step(pauses.first_fetch())
+            pauses.begin_first_step(pauses.first_fetch(rows))
         pauses.adopt_loader()
         if not self.in_step:
             if pauses.undecided:

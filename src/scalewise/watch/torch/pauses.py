@@ -83,11 +83,16 @@ class Pauses:
         self._timeline.drop(start)
         self._timeline.record_build()
 
-    def first_fetch(self) -> int:
-        """Return the mark of the first fetch for training; earlier batches were only inspected."""
+    def first_fetch(self, rows: int | None = None) -> int:
+        """Return the mark of the first fetch for training; earlier batches were only inspected,
+        unless one of them, and not the newest, has as many ``rows`` as the model's input.
+        """
         if not self.candidates or any(item.kind == "check" for item in self.candidates):
             return 0
         source = self.candidates[-1].source
+        if rows and self._counts.newest_rows(source) != rows:
+            sources = [item.source for item in self.candidates if item.has_batch]
+            source = next((s for s in sources if self._counts.newest_rows(s) == rows), source)
         iterators = [c.start for c in self.candidates if c.source == source and not c.has_batch]
         return iterators[-1] if iterators else 0
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from scalewise.probe.torch.sync_timer import Patch
-from scalewise.watch.torch.loader_passes import loader_key
+from scalewise.watch.torch.loader_passes import is_own_sampler, loader_key
 
 LOADER = "_scalewise_loader"
 """The attribute of an iterator that holds its loader's id."""
@@ -68,9 +68,12 @@ def drawn_samples(iterator: Any) -> int | None:
     except Exception:
         return None
     try:  # The last batch of an epoch may have fewer samples.
-        remaining = len(sampler.sampler) - size * (iterator._num_yielded - 1)
+        length = len(sampler.sampler)
+        remaining = length - size * (iterator._num_yielded - 1)
     except Exception:
         return size
+    if length < size and not is_own_sampler(sampler.sampler):
+        return None  # A program's sampler may give another length than it draws.
     return min(size, remaining) if remaining > 0 else size
 
 

@@ -43,7 +43,8 @@ class Segment(NamedTuple):
     batchless: int
     """Of the model with most calls that used no new batch of a loader."""
     adds_calls: bool = False
-    """Whether several such calls of a model before one backward were added up."""
+    """Whether several calls of a model were added up that may share samples: before one backward,
+    or beside another model."""
 
 
 PendingBatches = dict[Hashable, list[Any]]
@@ -59,7 +60,7 @@ class SampleCounts:
         self.input_differs = False
         """Whether a model's input had another size than the batch; if so, hooks inspect batches."""
         self.adds_calls = False
-        """Whether calls before one backward were added up, although they may share samples."""
+        """Whether calls of a model were added up without a loader, and may share samples."""
         self.rows_unclear = False
         """Whether, without a loader, only some inputs of a model showed how many rows they have."""
         self._with_rows: set[Hashable] = set()
@@ -110,6 +111,11 @@ class SampleCounts:
     def pending(self, loader: Hashable) -> int:
         """Return how many batches of a loader were fetched and not used yet."""
         return len(self._pending.get(loader, ()))
+
+    def newest_rows(self, loader: Hashable) -> int:
+        """Return the rows of a loader's newest batch that was not used; 0 if unknown."""
+        batches = self._pending.get(loader)
+        return batches[-1].rows if batches and batches[-1] else 0
 
     def drop(self, loader: Hashable) -> None:
         """Remove a loader's oldest batch, which was not for training."""
@@ -282,6 +288,9 @@ class SampleCounts:
         """End a segment; return how many segments the current step has."""
         calls = Counter((c.model, c.backwards) for c in self._credits if c.batchless)
         adds_calls = any(count > 1 for count in calls.values())
+        if len(self._with_rows) > 1:  # As a GAN's two models.
+            counts = Counter(credit.model for credit in self._credits if credit.batchless)
+            adds_calls |= any(count > 1 for count in counts.values())
         self._segments.append(Segment(*self.progress(), adds_calls))
         self._fetched, self._batchless, self._until_backward = 0, {}, (0, 0)
         self._backwards, self._has_cleared = 0, False

@@ -22,11 +22,20 @@ class Stretches:
         self.recent_rows: deque[int] = deque(maxlen=RECENT_BATCHES)
         """The rows of the newest batches: the program may read ahead."""
         self.in_use = False
-        """Whether such a loop was seen: then every batch and every input is compared."""
+        """Whether such a loop was seen."""
+        self._is_time_first = False
+        """Whether the model's input has the time first and the batch does not."""
         self._length = self._elements = self._used = 0
         """The second size of that tensor, its elements, and how many of them were used."""
         self._has_stepped = False
         """Whether an optimizer has stepped since the batch was first used."""
+
+    @property
+    def compares_always(self) -> bool:
+        """Whether an input alone does not show how many samples a step has: every batch and every
+        input is compared.
+        """
+        return self.in_use or self._is_time_first
 
     def begin_batch(self, tensor: torch.Tensor | None, rows: int | None) -> None:
         """Note a batch that a loader gave; its first tensor is compared if it has its rows."""
@@ -50,6 +59,7 @@ class Stretches:
         if tensor is None or tensor.is_nested or tensor.dim() < 2 or not self._elements:
             return rows, False
         if self.rows not in (tensor.size(0), self._length) and tensor.dim() > 2:
+            self._is_time_first |= tensor.size(1) == self.rows
             rows = self.rows if tensor.size(1) == self.rows else rows
         # A batch of numbers that stand for categories may be encoded outside of the model.
         encoded = tensor.size(-1) if tensor.numel() > self._elements else 1
