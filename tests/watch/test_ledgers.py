@@ -35,8 +35,8 @@ def sgd(net, rate=0.01):
 net = network()
 optimizer = MAKE_OPTIMIZER
 
-def error(x, y, model=net):
-    return ((model(x) - y) ** 2).mean()
+def error(x, y, model=None):
+    return (((net if model is None else model)(x) - y) ** 2).mean()
 
 def train(x, y):
     optimizer.zero_grad()
@@ -254,6 +254,17 @@ for x, _ in loader():
     net(maker(torch.randn(len(x), 4))).mean().backward()
     makes.step()
 """,
+    "batches_turned_for_a_layer": """
+class Series(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(8, 4), nn.Linear(4, 1)
+    def forward(self, x):
+        return self.out(self.lstm(x.transpose(0, 1))[0][-1])
+net = Series()
+optimizer = sgd(net)
+for _ in range(20): train(torch.randn(32, 5, 8), torch.randn(32, 1))
+""",
     "an_endless_sampler": """
 class Endless(torch.utils.data.Sampler):
     def __iter__(self):
@@ -459,6 +470,16 @@ class Batches(torch.utils.data.Dataset):
         return torch.randn(32, 8), torch.randn(32, 1)
 for x, y in DataLoader(Batches(), batch_size=1, collate_fn=lambda items: items[0]): train(x, y)
 """,
+    "a_dataset_of_batches_of_which_the_last_is_smaller": """
+class Batches(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        size = 20 if index == 3 else 32
+        return torch.randn(size, 8), torch.randn(size, 1)
+for epoch in range(5):
+    for x, y in DataLoader(Batches(), batch_size=1, collate_fn=lambda items: items[0]): train(x, y)
+""",
     "two_threads": """
 import threading
 def work():
@@ -506,6 +527,10 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert first["sequence_first_without_a_loader"].startswith("Doubtful [sequence-first]")
     assert (
         "1 sample for each batch, and a collate function makes 32" in first["a_dataset_of_batches"]
+    )
+    assert (
+        "1 sample for each batch, and a collate function makes 32"
+        in first["a_dataset_of_batches_of_which_the_last_is_smaller"]
     )
     assert first["two_threads"]  # Of threads, or of steps: watching may stop where they collide.
     assert "samples_per_step=" in found["samples_are_lost"][1]

@@ -164,9 +164,9 @@ def _is_contradicted(tensor: Any, parts: Any) -> bool:
 
 def has_equal_rows(batch: Any, rows: int | None) -> bool:
     """Return whether several tensors of a batch have this first size."""
-    parts = batch.values() if isinstance(batch, Mapping) else batch
     if not isinstance(batch, (Mapping, list, tuple)):
-        return False
+        batch = getattr(batch, "__dict__", {})
+    parts = batch.values() if isinstance(batch, Mapping) else batch
     return sum(first_size(tensor) == rows for part in parts for tensor in _tensors(part)) > 1
 
 
@@ -197,7 +197,9 @@ def _samples_of_list(values: Any, drawn: int | None) -> int | None:
     if type(values) is not list or not values:
         return None
     if all(isinstance(value, Mapping) for value in values):
-        return len(values)
+        # Two mappings may be inputs and labels instead of two samples.
+        is_parts = drawn not in (None, len(values)) and samples_and_tensor(values[0])[0] == drawn
+        return None if is_parts else len(values)
     images = all(not isinstance(value, torch.Tensor) or value.ndim == 3 for value in values)
     # A list of two entries may be inputs and labels instead of two samples.
     return drawn if drawn and drawn > 2 and len(values) == drawn and images else None
@@ -317,9 +319,12 @@ class Discovery:
         wrap_call: Callable[..., Callable[..., Any]],
         wrap_inner_call: Callable[..., Callable[..., Any]],
         is_elsewhere: Callable[[], bool],
+        on_time_first_layer: Callable[[Any], None],
     ) -> None:
         self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
         self._safe = safe
+        self._on_time_first_layer = on_time_first_layer
+        """Takes the input of a layer that has the time first, inside a model that is called."""
         self._wrap_inner_call, self._is_elsewhere = wrap_inner_call, is_elsewhere
         self._handles: list[Any] = []
         self._running: tuple[nn.Module, bool] | None = None
@@ -394,7 +399,11 @@ class Discovery:
         self._short_lived = set()
 
     def _before_module(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or self._running or private_api.in_backward():
+        if torch.compiler.is_compiling() or private_api.in_backward():
+            return
+        if self._running:
+            if getattr(module, "batch_first", True) is False and args:
+                self._on_time_first_layer(args[0])
             return
         if self._is_elsewhere():
             return

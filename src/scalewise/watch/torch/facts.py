@@ -62,6 +62,13 @@ class Facts:
         self._digests: list[str | None] = []
         self._batch: Any = None
         """The first tensor of a loader's newest batch, until ``COMPARED_BATCHES`` were digested."""
+        self._input_rows = 0
+        """The first size of the model's input."""
+        self._time_first_sides: set[int] = set()
+        """Which side of the input of layers that have the time first is as long as that: 1 if the
+        model has turned its batch."""
+        self._is_shifted = False
+        """Whether a model's inputs are a text and its next tokens, with the time first."""
         self._has_loader = False
         self._loader_epoch: tuple[int, int, int | None] | None = None
         """Dataset id, workers and sampler's epoch of the newest loader; training clears it."""
@@ -114,6 +121,12 @@ class Facts:
                 if not self.noted.get("autocast"):
                     self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
         self.call_may_show_facts = not self._models_examined or self._loader_epoch is not None
+
+    def on_time_first_layer(self, tensor: Any) -> None:
+        """Note the input of a layer inside a model, which has the time first."""
+        if isinstance(tensor, torch.Tensor) and tensor.dim() == 3:
+            sides = [side for side in (0, 1) if tensor.size(side) == self._input_rows]
+            self._time_first_sides.update(sides[:1])
 
     def after_step(self, optimizer: Any) -> None:
         """Gather facts after a step of an optimizer."""
@@ -199,6 +212,9 @@ class Facts:
 
     def _note_model(self, model: Any, tensor: Any, inputs: Any) -> None:
         self._weights = WeightSums(model)
+        if isinstance(tensor, torch.Tensor) and tensor.dim():
+            self._input_rows = tensor.size(0)
+        self._is_shifted = is_shifted_by_a_row(inputs)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.noted |= {
             "parameters": sum(parameter.numel() for parameter in trained),
@@ -210,8 +226,8 @@ class Facts:
             "sequence_first": isinstance(tensor, torch.Tensor)
             and tensor.dim() in (2, 3)
             and (
-                any(getattr(module, "batch_first", True) is False for module in model.modules())
-                or is_shifted_by_a_row(inputs)
+                self._is_shifted
+                or any(getattr(module, "batch_first", True) is False for module in model.modules())
             ),
         }
 
@@ -262,6 +278,9 @@ class Facts:
             "samples": self._digests,
             "loads": self._has_loader,
             "emptied": self._calls.emptied_caches,
+            # Turned for its layers, the model's input has the batch first.
+            "sequence_first": self.noted.get("sequence_first", False)
+            and (self._is_shifted or self._time_first_sides != {1}),
             "autocast": self.noted.get("autocast", False) or self._calls.autocast,
         }
         if "waits" in self.noted:

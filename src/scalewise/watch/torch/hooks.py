@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from threading import get_ident
 from types import ModuleType
@@ -137,8 +138,9 @@ class Hooks:
         """The main thread, and those that make optimizers, call their steps, or call models with
         gradients. What other threads do is no part of a step."""
         self._stretches = Stretches()
-        self._rows_of_one: dict[int, int] = {}
-        """By id of a loader that draws one sample for a batch: the batch's rows."""
+        self._rows_of_one: dict[int, Counter[int]] = {}
+        """By id of a loader that draws one sample for a batch: how often a batch had so many rows;
+        1 where its tensors disagree."""
         self._filtering_loaders: set[int] = set()
         """Ids of loaders whose collate function leaves some of the drawn samples out."""
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
@@ -151,6 +153,7 @@ class Hooks:
             self.hot.around_forward,
             self.hot.around_inner,
             self._is_elsewhere,
+            self.facts.on_time_first_layer,
         )
         self.ddp = DdpModels(self.hot.last_gradient)
         self._model_ids: set[int] = set()
@@ -568,9 +571,8 @@ class Hooks:
             if exact and drawn and samples == rows and (samples or 0) < drawn:
                 self._filtering_loaders.add(loader_id)
             if counts_drawn and drawn == 1 and private_api.has_own_collate(iterator):
-                many = rows if has_equal_rows(batch, rows) else 1
-                if self._rows_of_one.setdefault(loader_id, many or 1) != many:
-                    self._rows_of_one[loader_id] = 1  # A sequence, whose length varies.
+                many = rows if rows and has_equal_rows(batch, rows) else 1
+                self._rows_of_one.setdefault(loader_id, Counter())[many] += 1
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples, drawn)
             self._stretches.begin_batch(tensor, rows)
@@ -616,7 +618,7 @@ class Hooks:
         self.facts.noted["rows_unclear"] = self.observer.counts.rows_unclear
         trained = self._rows_of_one.keys() & self.observer.pauses.training_loaders
         if trained:
-            self.facts.noted["rows_of_one"] = max(self._rows_of_one[one] for one in trained)
+            self.facts.noted["rows_of_one"] = max(usual_rows(self._rows_of_one[o]) for o in trained)
         values = {**self.facts.collect_at_end(), **loader, **self.ledgers.close()}
         if self.ddp.facts:
             values["ddp"] = list(self.ddp.facts.values())
@@ -625,3 +627,11 @@ class Hooks:
         if self._has_process_group:
             gloo.wait_for_release()
         return values
+
+
+def usual_rows(counts: Counter[int]) -> int:
+    """Return the rows that at least half of the batches have; 1 if there are none: then a batch is
+    one sequence, whose length varies.
+    """
+    rows, count = counts.most_common(1)[0]
+    return rows if 2 * count >= counts.total() else 1

@@ -72,8 +72,10 @@ def drawn_samples(iterator: Any) -> int | None:
         remaining = length - size * (iterator._num_yielded - 1)
     except Exception:
         return size
-    if length < size and not is_own_sampler(sampler.sampler):
-        return None  # A program's sampler may give another length than it draws.
+    is_small = size * iterator._num_yielded > length
+    if is_small and not is_own_sampler(sampler.sampler):
+        # A program's sampler may give another length than it draws: the batch shows its samples.
+        return None if length < size or not has_own_collate(iterator) else min(size, remaining)
     return min(size, remaining) if remaining > 0 else size
 
 
