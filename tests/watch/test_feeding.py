@@ -48,6 +48,33 @@ class Thread(threading.Thread):
 """
 
 FROM_LOADERS = {
+    "inputs and labels in two mappings, one entry for each pass": (
+        [1] * 12,
+        """
+class One(Dataset):
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        return {"x": torch.randn(16, 8)}, {"y": torch.randn(16, 1)}
+for _ in range(12):
+    for inputs, labels in DataLoader(One(), batch_size=1):
+        update(((model(inputs["x"]) - labels["y"]) ** 2).mean())
+        model(inputs["x"])
+""",
+    ),
+    "a sampler that gives a length that is too small": (
+        [4] * 20,
+        """
+class Long(torch.utils.data.Sampler):
+    def __iter__(self):
+        return iter(range(40))
+    def __len__(self):
+        return 10
+for epoch in range(2):
+    for (x,) in DataLoader(rows(40), batch_size=4, sampler=Long()):
+        update(model(x).sum())
+""",
+    ),
     "a sampler that gives a wrong length": (
         [20] * 12,
         """

@@ -265,6 +265,17 @@ net = Series()
 optimizer = sgd(net)
 for _ in range(20): train(torch.randn(32, 5, 8), torch.randn(32, 1))
 """,
+    "lazy_regularization": """
+judges = sgd(judge := network())
+for number, (x, _) in enumerate(loader(640)):
+    for _ in range(2 if number % 4 == 0 else 1):
+        judges.zero_grad()
+        judge(x).mean().backward()
+        judges.step()
+    optimizer.zero_grad()
+    judge(x + net(x)).mean().backward()
+    optimizer.step()
+""",
     "an_endless_sampler": """
 class Endless(torch.utils.data.Sampler):
     def __iter__(self):
@@ -462,6 +473,14 @@ for x, y in loader():
     for weight, change in zip(net.parameters(), noise): weight.grad = (up - down) * change
     optimizer.step()
 """,
+    "the_input_is_trained": """
+code = nn.Parameter(torch.randn(1, 8))
+optimizer = torch.optim.SGD([code, *net.parameters()], lr=0.01)
+for _ in range(20):
+    optimizer.zero_grad()
+    (torch.randn(16, 1) * net(code)).mean().backward()
+    optimizer.step()
+""",
     "a_dataset_of_batches": """
 class Batches(torch.utils.data.Dataset):
     def __len__(self):
@@ -469,6 +488,13 @@ class Batches(torch.utils.data.Dataset):
     def __getitem__(self, index):
         return torch.randn(32, 8), torch.randn(32, 1)
 for x, y in DataLoader(Batches(), batch_size=1, collate_fn=lambda items: items[0]): train(x, y)
+""",
+    "a_collate_function_that_cuts_a_batch_from_an_object": """
+class Events:
+    def __init__(self, start):
+        self.x, self.y = torch.randn(32, 8), torch.randn(32, 1)
+batches = DataLoader(range(0, 640, 32), batch_size=1, collate_fn=lambda starts: Events(starts[0]))
+for events in batches: train(events.x, events.y)
 """,
     "a_dataset_of_batches_of_which_the_last_is_smaller": """
 class Batches(torch.utils.data.Dataset):
@@ -532,5 +558,10 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
         "1 sample for each batch, and a collate function makes 32"
         in first["a_dataset_of_batches_of_which_the_last_is_smaller"]
     )
+    assert (
+        "1 sample for each batch, and a collate function makes 32"
+        in first["a_collate_function_that_cuts_a_batch_from_an_object"]
+    )
+    assert first["the_input_is_trained"].startswith("Doubtful [samples-unknown]")
     assert first["two_threads"]  # Of threads, or of steps: watching may stop where they collide.
     assert "samples_per_step=" in found["samples_are_lost"][1]

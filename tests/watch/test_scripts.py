@@ -284,6 +284,32 @@ def test_steps_are_counted_where_no_sample_is_seen_until_somebody_says_how_many(
         assert stated.returncode == 0 and "samples-unknown" not in stated.stdout
 
 
+def test_a_program_may_make_its_process_group_again_and_again(tmp_path):
+    """Without a pause before the group is destroyed, PyTorch 2.13 hangs after a few rounds."""
+    path = tmp_path / "rounds.py"
+    path.write_text(
+        "import os, torch\n"
+        "import torch.distributed as dist\n"
+        "from torch.nn.parallel import DistributedDataParallel\n"
+        "rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+        "def train(number):\n"
+        "    place = f'file://{os.path.dirname(__file__)}/group{number}'\n"
+        "    dist.init_process_group('gloo', init_method=place, rank=rank, world_size=world)\n"
+        "    model = DistributedDataParallel(torch.nn.Linear(8, 2))\n"
+        "    learner = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    model(torch.randn(4, 8)).sum().backward()\n"
+        "    learner.step()\n"
+        "    parts = [torch.zeros(4) for _ in range(world)]\n"
+        "    dist.all_gather(parts, torch.ones(4))\n"
+        "    dist.destroy_process_group()\n"
+        "for number in range(30):\n"
+        "    train(number)\n"
+    )
+    ranks, cause = run(Script(path=str(path), truth={}), 2, tmp_path)
+    assert cause == ""
+    assert all(rank.column("samples") for rank in ranks)
+
+
 @pytest.mark.parametrize("told", [None, pytest.param(2, marks=pytest.mark.soak)])
 def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     path = tmp_path / "words.py"

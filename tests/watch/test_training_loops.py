@@ -212,6 +212,15 @@ for x, y in loader(320):
     for optimizer in optimizers:
         optimizer.step()
 """),
+    "three_trainings_in_turn_of_which_one_gets_a_new_optimizer": (30, 480, """
+nets = [model() for _ in range(3)]
+optimizers = [sgd(net) for net in nets]
+loaders = [loader(80, 16) for _ in nets]
+for epoch in range(2):
+    for net, optimizer, batches in zip(nets, optimizers, loaders):
+        train(net, optimizer, batches)
+    optimizers[1] = sgd(nets[1])
+"""),
     "taking_turns_with_a_training_that_begins_later": (40, 1280, """
 nets = [model()]
 optimizers = [sgd(nets[0])]

@@ -86,7 +86,7 @@ def _step_doubts(ledger: StepLedger) -> Iterator[Disagreement]:
     # A loop with several optimizers may end between two of them.
     tolerance = 1 if ledger.optimizers > 1 else 0
     figures = {"recorded": recorded, "updates": updates}
-    if ledger.optimizers > 1 and abs(recorded - ledger.by_batch) <= tolerance:
+    if ledger.optimizers > 1 and abs(recorded - ledger.own_batches) <= tolerance:
         updates = recorded  # One of a GAN's models takes several steps on each batch.
     if recorded < updates - tolerance:
         yield _by_size("steps unaccounted", "some steps unaccounted", figures, updates / recorded)

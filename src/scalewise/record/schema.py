@@ -373,8 +373,6 @@ class StepLedger:
     recorded: int = 0
     updates: int | None = None
     """Rounds of optimizer steps, and updates by hand; None if no update can be seen."""
-    by_batch: int = 0
-    """Rounds, if an optimizer that steps again without a new batch does not begin one."""
     optimizers: int = 0
     calls: int = 0
     """Steps of all optimizers."""

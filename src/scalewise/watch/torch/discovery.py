@@ -113,6 +113,8 @@ def input_rows_and_tensor(
         rows, tensor = samples_and_tensor(kwargs)
     if tensor is None:
         return rows, None
+    if isinstance(tensor, nn.Parameter):  # What is trained, such as an image, is no data.
+        return None, tensor
     mapped = private_api.unbatched(tensor)[1]
     if mapped > 1:  # Inside ``torch.func.vmap``.
         return mapped * (rows or 1), None

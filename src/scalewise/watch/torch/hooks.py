@@ -36,6 +36,7 @@ from scalewise.watch.torch.discovery import (
     has_equal_rows,
     input_rows_and_tensor,
     on_delete,
+    samples_and_tensor,
     samples_rows_and_tensor,
 )
 from scalewise.watch.torch.event_buffer import EventBuffer
@@ -206,6 +207,8 @@ class Hooks:
         wrap(torch.amp.GradScaler, "step", self._before_scaler_step)
         self.wrap_saving(torch, "save")
         wrap(dist, "init_process_group", self._before_rendezvous)
+        if dist.is_available():
+            wrap(dist, "destroy_process_group", self._before_destroy)
         wrap(torch.nn.Module, "compile", self._before_module_compile)
         wrap(torch, "compile", self._before_compile)
         if hasattr(torch, "export"):
@@ -571,7 +574,8 @@ class Hooks:
             if exact and drawn and samples == rows and (samples or 0) < drawn:
                 self._filtering_loaders.add(loader_id)
             if counts_drawn and drawn == 1 and private_api.has_own_collate(iterator):
-                many = rows if rows and has_equal_rows(batch, rows) else 1
+                many = rows or samples_and_tensor(getattr(batch, "__dict__", {}))[0] or 1
+                many = many if has_equal_rows(batch, many) else 1
                 self._rows_of_one.setdefault(loader_id, Counter())[many] += 1
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples, drawn)
@@ -598,6 +602,11 @@ class Hooks:
     def _before_rendezvous(self, args: Args, kwargs: Kwargs) -> AfterCall:
         self._has_process_group, start = True, time.perf_counter()
         return lambda result: self.watcher.record_rendezvous(start, time.perf_counter())
+
+    def _before_destroy(self, args: Args, kwargs: Kwargs) -> None:
+        """Prevent a hang of PyTorch's, which the time that watching takes may make likelier."""
+        if self._has_process_group and dist.is_initialized() and dist.get_backend() == "gloo":
+            gloo.wait_for_release()
 
     def flush_events(self) -> None:
         """Process the buffered events after the program has failed."""

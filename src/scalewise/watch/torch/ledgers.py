@@ -36,8 +36,6 @@ class Counts:
     own_batches: int
     """Those of optimizers that still exist, if a loader gave a batch since the step before."""
     rounds: int
-    batch_rounds: int
-    """Rounds, if an optimizer that steps again without a new batch does not begin one."""
     turns: int
     """Rounds of several optimizers whose last one began the next round. Each may be two rounds: the
     last of one part of the program, and the first of the next part."""
@@ -99,7 +97,6 @@ class Ledgers:
         return {
             "recorded": self._watcher.steps,
             "updates": counts.rounds + parts + manual or None,
-            "by_batch": counts.batch_rounds,
             "optimizers": counts.optimizers,
             "calls": counts.calls,
             "own_batches": counts.own_batches,
@@ -117,8 +114,6 @@ class Ledgers:
         optimizers = calls = rounds = turns = 0
         round_size = 0  # Optimizers that stepped in this round; 0 if the next step begins a round.
         last_id = 0
-        batch_rounds = 0
-        fetches_by_id: dict[int, int] = {}  # By optimizer id: the batches before its last step.
         rounds_by_id: dict[int, int] = {}  # By optimizer id: the round of its last step.
         backwards_by_id: dict[int, int] = {}  # And the number of backwards before that step.
         own_batches: dict[int, int] = {}  # And how many of its steps had batches of their own.
@@ -163,13 +158,12 @@ class Ledgers:
             nonlocal round_size
             backwards_by_id.pop(optimizer_id, None)
             own_batches.pop(optimizer_id, None)
-            fetches_by_id.pop(optimizer_id, None)
             if rounds_by_id.pop(optimizer_id, 0) == rounds:
                 round_size = 0
 
         def count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             nonlocal optimizers, calls, rounds, turns, round_size, last_id
-            nonlocal pending, longest, limit, fetches_at_step, batch_rounds
+            nonlocal pending, longest, limit, fetches_at_step
             if (self.may_compile and compiling()) or not watcher.enabled:
                 return
             key = id(optimizer)
@@ -188,11 +182,9 @@ class Ledgers:
             if not round_size or rounds_by_id.get(key) == rounds:
                 turns += round_size > 1 and key == last_id
                 rounds += 1
-                batch_rounds += fetches_by_id.get(key, -1) != fetches
                 round_size = 0
             round_size += 1
             rounds_by_id[key], last_id = rounds, key
-            fetches_by_id[key] = fetches
             if pending > limit:
                 weights.end_window(pending, longest)
                 limit, longest = 2 * pending, 0
@@ -209,7 +201,6 @@ class Ledgers:
                 calls=calls,
                 own_batches=sum(own_batches.values()),
                 rounds=rounds,
-                batch_rounds=batch_rounds,
                 turns=turns,
                 pending=pending,
                 calls_since_fetch=calls - calls_at_fetch,

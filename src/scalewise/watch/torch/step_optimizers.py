@@ -126,10 +126,10 @@ class StepOptimizers:
         if repeats and self._has_batches and not step.fetched:
             return []  # Such as a regularization in some steps, without a batch of its own.
         if optimizer == self.closer:
-            return self._close([*self._steps_apart(step), step])
+            return self._close(self._with_steps_apart([step]))
         own = [other for other in self.pending if other.optimizer == optimizer]
         if step.fetched and (optimizer in self._closers or (alone and self._closer_fetches)):
-            return self._close([other for other in own if other.fetched])
+            return self._close(self._with_steps_apart([one for one in own if one.fetched]))
         has_batches = len(own) > 1 and (alone or all(other.fetched for other in own))
         if has_batches and optimizer not in self._new_optimizers:
             return self._close(own)
@@ -177,8 +177,7 @@ class StepOptimizers:
             return self.pending
         is_new, old = last.optimizer in self._new_optimizers, self._old_steps()
         if is_new and optimizer not in self._new_optimizers:
-            apart = self._steps_apart(step)
-            return [other for other in self.pending if other in (*own, *apart, step)]
+            return self._with_steps_apart([*own, step])
         if is_new and old:
             return old
         return [last, step] if optimizer == last.optimizer else [last]
@@ -214,15 +213,18 @@ class StepOptimizers:
         others = [models for key, models in self._models.items() if key != step.optimizer]
         return all(step.models.isdisjoint(models) for models in others)
 
-    def _steps_apart(self, last: OptimizerStep) -> list[OptimizerStep]:
-        """Return pending steps of another training, which takes turns with that of ``last``: they
-        had batches of their own, and called other models.
+    def _with_steps_apart(self, ended: list[OptimizerStep]) -> list[OptimizerStep]:
+        """Return ``ended``, steps of one optimizer, with those pending steps of other trainings
+        that take turns with it: they had batches of their own, and called other models.
         """
-        if not last.fetched or not last.models:
-            return []
+        last = ended[-1]
         others = [step for step in self.pending if step.optimizer != last.optimizer]
-        is_apart = all(step.models and step.models.isdisjoint(last.models) for step in others)
-        return [step for step in others if step.fetched] if is_apart else []
+        is_apart = last.fetched and all(
+            step.models and step.models.isdisjoint(last.models) for step in others
+        )
+        if not is_apart or not last.models:
+            return ended
+        return [step for step in self.pending if step in ended or step.fetched]
 
     def _steps_of(self, optimizers: set[Hashable]) -> list[OptimizerStep]:
         return [step for step in self.pending if step.optimizer in optimizers]
