@@ -723,6 +723,93 @@ for number, (x, _) in enumerate(loader(640)):
         judge(x).pow(2).mean().backward()
         judges.step()
 """),
+    "optimizer_step_that_raises": (18, 576, """
+class Careful(torch.optim.SGD):
+    def step(self, closure=None):
+        if self.param_groups[0]["params"][0].grad.abs().max() > 1e3:
+            raise ValueError("too large")
+        return super().step(closure)
+net = model()
+optimizer = Careful(net.parameters(), lr=0.01)
+for number, (x, y) in enumerate(loader(640)):
+    optimizer.zero_grad()
+    (error(net, x, y) * (1e6 if number in (2, 12) else 1)).backward()
+    try:
+        optimizer.step()
+    except ValueError:
+        pass
+"""),
+    "closure_that_raises": (18, 576, """
+net = model()
+optimizer = sgd(net)
+for number, (x, y) in enumerate(loader(640)):
+    def closure():
+        if number in (2, 12):
+            raise ValueError("bad batch")
+        optimizer.zero_grad()
+        loss = error(net, x, y)
+        loss.backward()
+        return loss
+    try:
+        optimizer.step(closure)
+    except ValueError:
+        pass
+"""),
+    "iterator_that_raises_once": (20, 640, """
+class Late(DataLoader):
+    ready = False
+    def __iter__(self):
+        if not self.ready:
+            self.ready = True
+            raise RuntimeError("not ready")
+        return super().__iter__()
+class LateInside(torch.utils.data.RandomSampler):
+    ready = False
+    def __iter__(self):
+        if not self.ready:
+            self.ready = True
+            raise RuntimeError("not ready")
+        return super().__iter__()
+net = model()
+optimizer = sgd(net)
+values = data(320)
+loaders = Late(values, batch_size=32), DataLoader(values, batch_size=32, sampler=LateInside(values))
+for batches in loaders:
+    for attempt in range(2):
+        try:
+            train(net, optimizer, batches)
+        except RuntimeError:
+            pass
+"""),
+    "function_compiled_at_the_first_call_of_the_model": (20, 640, """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.function = nn.Linear(8, 1), None
+    def forward(self, x):
+        if self.function is None:
+            self.function = torch.compile(torch.tanh, backend="eager")
+        return self.function(self.layer(x))
+net = Net()
+train(net, sgd(net), loader(640))
+"""),
+    "thread_that_evaluates_with_gradients": (60, 1920, """
+import time
+net, going = model(), True
+other = copy.deepcopy(net).eval()
+def evaluate():
+    while going:
+        other(torch.randn(4, 8))
+        time.sleep(0.001)
+thread = threading.Thread(target=evaluate)
+thread.start()
+optimizer = sgd(net)
+for x, y in loader(1920):
+    train(net, optimizer, [(x, y)])
+    time.sleep(0.002)
+going = False
+thread.join()
+"""),
     "lazy_modules": (20, 640, """
 class Net(nn.Module):
     def __init__(self):
@@ -898,6 +985,10 @@ def test_sampling_by_a_method_of_the_model_is_validation(watched):
     seen = watched["samples_by_a_method_of_a_copy"]
     spans = seen.find("ledgers")["time"]["spans"]
     assert spans["validate"] > 0.8 and spans["train"] < 0.8
+
+
+def test_another_thread_without_an_optimizer_does_not_validate(watched):
+    assert not watched["thread_that_evaluates_with_gradients"].spans("validate")
 
 
 def test_the_call_of_a_target_network_is_no_validation(watched):

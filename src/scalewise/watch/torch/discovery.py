@@ -1,5 +1,7 @@
 """Find the models that a program trains, and the size of its batches."""
 
+import copy
+import functools
 import sys
 import weakref
 from collections import Counter
@@ -306,6 +308,32 @@ def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
     weakref.finalize(target, callback, *args).atexit = False
 
 
+class WatchedCall(functools.partial[Any]):
+    """A wrapped ``__call__`` that is pickled as the original."""
+
+    def __reduce__(self) -> Any:
+        return copy.copy, (self.func.__wrapped__,)  # type: ignore[attr-defined]
+
+
+def set_call(cls: type, watched: Callable[..., Any]) -> None:
+    """Replace a class's ``__call__`` by a wrapper of it. Users may pickle the class by value, or
+    trace it with ``torch.fx``, which replaces ``nn.Module.__call__`` meanwhile.
+    """
+    original, compiling = watched.__wrapped__, torch.compiler.is_compiling  # type: ignore[attr-defined]
+    module, watched_call = nn.Module, WatchedCall(watched)
+    is_plain = original is module.__call__
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(*args, **kwargs)
+        if is_plain and module.__call__ is not original:
+            return module.__call__(*args, **kwargs)
+        return watched_call(*args, **kwargs)
+
+    setattr(cls, "__call__", call)
+
+
 class Discovery:
     """Hooks all modules for a few steps, which slows these steps by a few percent.
 
@@ -320,7 +348,7 @@ class Discovery:
         safe: Callable[[Callable[..., Any]], Callable[..., None]],
         wrap_call: Callable[..., Callable[..., Any]],
         wrap_inner_call: Callable[..., Callable[..., Any]],
-        is_elsewhere: Callable[[], bool],
+        is_elsewhere: Callable[[nn.Module], bool],
         on_time_first_layer: Callable[[Any], None],
     ) -> None:
         self._before_call, self._after_call, self._wrap_call = before_call, after_call, wrap_call
@@ -367,6 +395,14 @@ class Discovery:
             ),
         ]
 
+    def interrupt(self) -> None:
+        """Settle now: a compiler would trace these hooks. A call that is running ends here."""
+        if self._running is not None:
+            (_, recorded), self._running = self._running, None
+            if recorded:
+                self._after_call(None, False)  # noqa: FBT003
+        self.settle()
+
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
@@ -395,7 +431,7 @@ class Discovery:
             if cls not in self._wrapped and "OptimizedModule" not in cls.__name__:
                 self._wrapped.add(cls)
                 self._originals[cls] = cls.__call__
-                setattr(cls, "__call__", self._wrap_inner_call(cls.__call__))
+                set_call(cls, self._wrap_inner_call(cls.__call__))
         for cls in self._short_lived:
             self._wrap_all_instances(cls)
         self._short_lived = set()
@@ -407,7 +443,7 @@ class Discovery:
             if getattr(module, "batch_first", True) is False and args:
                 self._on_time_first_layer(args[0])
             return
-        if self._is_elsewhere():
+        if self._is_elsewhere(module):
             return
         if any(parameter.requires_grad for parameter in module.parameters()):  # Not in a loss.
             # A wrapped ``__call__`` or ``forward`` records the call itself.
@@ -449,7 +485,7 @@ class Discovery:
         """Record the calls of all instances of a class, not only of the models that were found."""
         if cls not in self._all_instances and "OptimizedModule" not in cls.__name__:
             self._all_instances.add(cls)
-            setattr(cls, "__call__", self._wrap_call(self._originals.get(cls, cls.__call__)))
+            set_call(cls, self._wrap_call(self._originals.get(cls, cls.__call__)))
 
     def _wrap(self, cls: type) -> None:
         """Wrap the ``__call__`` of a class, for the models that were found."""
@@ -457,4 +493,4 @@ class Discovery:
             return  # Wrapped already, here or by ``Hooks.wrap_compiled``.
         self._wrapped.add(cls)
         self._originals[cls] = cls.__call__
-        setattr(cls, "__call__", self._wrap_call(cls.__call__, self._ids))
+        set_call(cls, self._wrap_call(cls.__call__, self._ids))

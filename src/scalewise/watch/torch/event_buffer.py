@@ -5,7 +5,6 @@ caches. So a hook just appends an event and its time. The observer derives steps
 a step has the same events as the step before, it gets only the new times.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -71,11 +70,6 @@ class EventBuffer:
     def add(self, event: Event) -> None:
         """Append an event that happens now."""
         self.append((event, self.now()))
-
-    def contains(self, name: str) -> bool:
-        """Return whether an event of this name happened since the last optimizer's step."""
-        newest_first = (event[0] for event in self._buffer[-2::-2])  # Without their times.
-        return name in itertools.takewhile(lambda other: other != "stepped", newest_first)
 
     def skip(self) -> None:
         """Exclude the time since the last event from the step."""

@@ -137,7 +137,7 @@ class Hooks:
         """Ids of the optimizers that have stepped."""
         self.training_threads = {threading.main_thread().ident or 0}
         """The main thread, and those that make optimizers, call their steps, or call models with
-        gradients. What other threads do is no part of a step."""
+        gradients to train. What other threads do is no part of a step."""
         self._stretches = Stretches()
         self._rows_of_one: dict[int, Counter[int]] = {}
         """By id of a loader that draws one sample for a batch: how often a batch had so many rows;
@@ -249,19 +249,19 @@ class Hooks:
         self.discovery.remove()
         self.ddp.remove()
 
-    def _is_elsewhere(self) -> bool:
+    def _is_elsewhere(self, model: Any) -> bool:
         """Return whether a model's call is no part of a step: in a loader, in another thread, or
         while its graph is traced.
         """
         if self.hot.is_fetching() or private_api.is_tracing():
             return True
-        if is_grad_enabled():
+        if is_grad_enabled() and model.training:  # A thread that evaluates may forget ``no_grad``.
             self.training_threads.add(get_ident())
         return get_ident() not in self.training_threads
 
     def forward(self, args: Args, kwargs: Kwargs) -> bool:
         """Record the call of a model, and gather facts from it; return whether it is recorded."""
-        if self._is_elsewhere():
+        if self._is_elsewhere(args[0]):
             return False
         self.before_activity()
         called = model = args[0]
@@ -376,7 +376,7 @@ class Hooks:
         """Remove the hooks on every module, because a compiler would trace these hooks."""
         self.facts.expect_compiler()
         self._ignore_tracing()
-        self.discovery.remove()
+        self.discovery.interrupt()
 
     def _before_module_compile(self, args: Args, kwargs: Kwargs) -> None:
         """Hook the module's class, whose ``__call__`` is still used after ``module.compile()``."""
@@ -391,9 +391,8 @@ class Hooks:
         if self._begun:
             self._open_waits += 1
             if not self.facts.exchanged:
-                after_backward = self.buffer.contains("backward")
-                self.facts.exchanged = after_backward or private_api.may_average(args)
-            if not self.buffer.contains("backward") and self.facts.on_exchange():
+                self.facts.exchanged = self.hot.has_backward() or private_api.may_average(args)
+            if not self.hot.has_backward() and self.facts.on_exchange():
                 self._expect_facts()
             self.add_event(("begin", "sync"))
         return self._after_wait
@@ -504,12 +503,12 @@ class Hooks:
             self._optimizer_hooks[0].remove()
             self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
         self.ledgers.scaler_steps += 1
-        self.hot.step_begins(optimizer, args, kwargs)
+        self.hot.step_begins(optimizer, args, kwargs, sys._getframe(1))
         return lambda result: self.hot.step_ends(optimizer, (), {})
 
     def before_zero_grad(self, optimizer: Any) -> None:
         """End the step here if the optimizer is compiled: then its step hooks do not run."""
-        if self.may_compile and self.buffer.contains("backward"):
+        if self.may_compile and self.hot.has_backward():
             self.add_event(("begin", "optimizer"))
             self.hot.step_ends(optimizer, (), {})
 

@@ -6,9 +6,11 @@ an object changes, and ``make_hot_hooks`` is one long function with branches ins
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock, get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,6 +47,8 @@ class HotHooks:
     refresh: Callable[[], None]
     is_fetching: Callable[[], bool]
     """Whether this thread waits for a loader; what the loader calls then is input."""
+    has_backward: Callable[[], bool]
+    """Whether a backward has begun since the last step."""
 
 
 def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotHooks:
@@ -63,6 +67,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     reading_threads: set[int] = set()  # Other threads that wait for a loader.
     depth = 0
     """How many optimizer steps are nested at the moment."""
+    step_frames: list[FrameType] = []
+    """The frames in which these steps run, outermost first."""
+    has_backward = False
+    """Whether a backward has begun since the last step."""
     backwards = 0
     """Backwards since the last step of an optimizer."""
     most_backwards = max_backwards = 0
@@ -193,12 +201,13 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            nonlocal backwards, cleared_at, fetches_at_backward
+            nonlocal backwards, cleared_at, fetches_at_backward, has_backward
             if (may_compile and compiling()) or record is None:
                 return original(*args, **kwargs)
             if manual_updates:
                 slow.before_activity(backward=True, loss=args[0] if args else None)
             count_backward(args)
+            has_backward = True
             if len(unused_forwards) == 1:
                 unused_forwards.pop().is_used = True
             elif unused_forwards:
@@ -276,6 +285,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 return original(*args, **kwargs)
             if not slow.optimizer_seen:
                 slow.before_zero_grad(args[0])
+            if depth:
+                forget_failed_steps(sys._getframe(1))
             if backwards and not depth and len(stepped_optimizers) == 1:
                 cleared_at = fetches_at_backward
             return original(*args, **kwargs)
@@ -292,10 +303,32 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         if uses.forwards:
             uses.differentiate(outputs, gradients)
 
-    def step_begins(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
+    def forget_failed_steps(frame: FrameType | None) -> None:
+        """Forget steps that have raised an exception: their frames do not run any more. PyTorch
+        calls no hook at their end. ``frame`` is the newest one in which such a step may run.
+        """
+        nonlocal depth
+        running: set[FrameType] = set()
+        while frame is not None:
+            running.add(frame)
+            frame = frame.f_back
+        while step_frames and step_frames[-1] not in running:
+            step_frames.pop()
+        if depth and not step_frames and record is not None:
+            record((("end",), now()))
+        depth = len(step_frames)
+
+    def step_begins(
+        optimizer: Any, args: Args, kwargs: Kwargs, frame: FrameType | None = None
+    ) -> None:
+        """Note that an optimizer's step begins, which runs in ``frame``, by default the caller."""
         nonlocal depth
         if (may_compile and compiling()) or record is None:
             return
+        frame = frame or sys._getframe(1)
+        if depth:
+            forget_failed_steps(frame.f_back)
+        step_frames.append(frame)
         depth += 1
         if depth == 1:
             record((("begin", "optimizer"), now()))
@@ -305,12 +338,15 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     def step_ends(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
         nonlocal depth, steps_left, flush_at, backwards, most_backwards, last_optimizer, cleared_at
+        nonlocal has_backward
         if (may_compile and compiling()) or record is None:
             return
         if depth > 1:
+            step_frames.pop()
             depth -= 1
             return
-        depth = 0
+        step_frames.clear()
+        depth, has_backward = 0, False
         if manual_updates and optimizer is not updates:
             slow.before_optimizer_step(optimizer)
         if backwards > most_backwards:
@@ -349,5 +385,5 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     return HotHooks(
         around_forward, around_inner, around_compiled, around_backward, around_fetch, last_gradient,
         around_zero_grad, note_forward, differentiated, step_begins, step_ends, refresh,
-        is_fetching,
+        is_fetching, lambda: has_backward,
     )  # fmt: skip

@@ -9,6 +9,7 @@ followed one of its batches before anything else was fetched.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
@@ -65,7 +66,8 @@ class Ledgers:
 
     def begin_pass(self, loader: Any, iterator: Any) -> None:
         """Begin to count what an iterator of a loader gives."""
-        setattr(iterator, PASS, self._passes.begin(loader))
+        with suppress(AttributeError):  # Of None if it raised, or of a generator.
+            setattr(iterator, PASS, self._passes.begin(loader))
 
     def note_batch(self, iterator: Any, samples: int | None, drawn: int | None) -> None:
         """Note the samples of an inspected batch, and how many the sampler drew for it."""

@@ -19,7 +19,7 @@ and belong to the step. If the loader has not fed training before, more than thi
 """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Candidate:
     """A fetch or a forward in the current step that may turn out to be validation."""
 
@@ -33,6 +33,12 @@ class Candidate:
     """Whether a fetch returned a batch, not an iterator or the end of the data."""
     is_trained: bool = True
     """Of a check: whether its model is one of those that are trained."""
+
+
+def without(items: list[Candidate], others: list[Candidate]) -> list[Candidate]:
+    """Return those of ``items`` that are none of ``others``; there may be many thousands."""
+    excluded = set(others)
+    return [item for item in items if item not in excluded]
 
 
 class Pauses:
@@ -172,7 +178,7 @@ class Pauses:
         for item in validation:
             if item.has_batch:
                 self._counts.drop(item.source)
-        self.candidates = [item for item in self.candidates if item not in validation]
+        self.candidates = without(self.candidates, validation)
         timeline.extend_training(timeline.times[start])
         timeline.rename(start, end, "validate", keep=("checkpoint",))
         checkpoints = (i for i in range(start, end) if timeline.names[i] == "checkpoint")
@@ -188,7 +194,7 @@ class Pauses:
             for item in self.candidates
             if item.kind == "check" or (loaders and item.source not in loaders)
         ]
-        fetches = [item for item in self.candidates if item not in validation]
+        fetches = without(self.candidates, validation)
         if before_training and fetches:
             validation = self._without_teachers(validation, fetches)
         elif before_training and not loaders:
@@ -282,7 +288,7 @@ class Pauses:
             teachers = [item for item in items if item.start >= first.end]
         for item in teachers:
             self._timeline.rename(item.start, item.end, "forward", only="validate")
-        return [item for item in items if item not in teachers]
+        return without(items, teachers)
 
     def _without_targets(self, items: list[Candidate]) -> list[Candidate]:
         """Return no ``items`` if they compute targets for training: few forwards, at least one of

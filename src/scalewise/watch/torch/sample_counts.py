@@ -196,6 +196,8 @@ class SampleCounts:
             return
         self._skip_batches(rows)
         batches = [batches.pop(0) for batches in self._pending.values() if batches]
+        # A program may make thousands of loaders, one after the other.
+        self._pending = {loader: batches for loader, batches in self._pending.items() if batches}
         if len(batches) > 1 and rows != 1 and any(one and one.rows == rows for one in batches):
             # One sample beside the batch that is the input only says what to read, as a shard.
             batches = [one for one in batches if one is None or one.rows > 1]

@@ -73,6 +73,9 @@ class StepOptimizers:
             for step in self.pending
             if step.mark > last.mark
         ]
+        for optimizers in (self._new_optimizers, self._parts):
+            gone = {one for one in optimizers if isinstance(one, Gone)}
+            optimizers -= gone - {step.optimizer for step in self.pending}
 
     def drop_laps(self, count: int) -> None:
         """Renumber the marks: the first ``count`` laps of the timeline were removed."""
