@@ -152,6 +152,11 @@ def test_a_trace_needs_room_before_the_program_leaves():
         RunSpec.from_dict(asked | {"stop_after": 7})
 
 
+def test_certify_is_a_setting_of_the_study():
+    with pytest.raises(SpecError, match="certify is a setting of the study"):
+        StudySpec.from_dict({"name": "one", "run": {"program": ["train.py"], "certify": True}})
+
+
 def test_only_the_first_word_of_a_program_must_not_be_empty():
     spec = RunSpec.from_dict({"program": ["train.py", "--resume", ""], "topology": "1x1"})
     assert spec.program == ("train.py", "--resume", "")

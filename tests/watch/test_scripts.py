@@ -172,7 +172,7 @@ def test_a_crash_before_the_first_step_of_a_shell_command_is_told(tmp_path):
 
 
 SPAWNED_TWICE = """
-import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+import os, time, torch, torch.distributed as dist, torch.multiprocessing as mp
 from torch import nn
 
 def train(rank, port):
@@ -184,6 +184,7 @@ def train(rank, port):
         optimizer.zero_grad()
         model(torch.randn(16, 8)).sum().backward()
         optimizer.step()
+    time.sleep(0.1)  # PyTorch's Gloo may abort the process otherwise.
     dist.destroy_process_group()
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import typer
 
 from scalewise.cli.app import verb
 from scalewise.cli.options import Again, Json, Launcher, Output, Variant, option
-from scalewise.cli.output import print_sections
+from scalewise.cli.output import print_sections, say
 from scalewise.cli.study_commands import PANEL, PROGRAM_PANEL, run_with_progress
 from scalewise.errors import ConditionShown, SpecError
 
@@ -49,7 +49,8 @@ def certify(  # noqa: PLR0913 - one parameter per option
     """Test that N devices learn what one learns; exit with 4 if not.
 
     Short runs compare gradients and updates of every layer at an equal global batch. With folders,
-    compare what was recorded there; later folders are compared with the first.
+    compare what was recorded there; later folders are compared with the first. A comparison that
+    cannot be told is said on stderr and does not change the exit code.
 
     Examples:
       scalewise certify study.toml
@@ -80,6 +81,10 @@ def certify(  # noqa: PLR0913 - one parameter per option
         typer.echo(certificate_sections.as_json(found))
     else:
         print_sections(certificate_sections.sections(found))
+    if not is_reading:
+        say(f"the runs are in {folders[0]}", err=True)
+    if unknown := sum(item.verdict == "cannot tell" for item in found):
+        say(f"{unknown} of {len(found)} comparisons cannot be told", err=True)
     differing = [item for item in found if item.verdict == "differs"]
     if differing:
         count = f"{len(differing)} of {len(found)} comparisons differ"

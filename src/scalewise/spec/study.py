@@ -153,6 +153,9 @@ class StudySpec:
             if key not in data:
                 raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
         check_type("run", data["run"], Mapping, "a table")
+        if data["run"].get("certify"):  # The certificate's own runs are cases.
+            hint = "write certify = true at the top of the file, above [run]"
+            raise SpecError("certify is a setting of the study, not of its runs", hint=hint)
         check_type("vary", data.get("vary", {}), Mapping, "a table of lists")
         vary = _flatten_options(data.get("vary", {}))
         _check_cases(data.get("cases", ()))

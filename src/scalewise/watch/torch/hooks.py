@@ -129,7 +129,9 @@ class Hooks:
         self.searches_updates = True
         """Whether steps without an optimizer are being detected."""
         self._called_model = False
-        """Whether a model was called to train since the last backward, while this is so."""
+        """Whether a model was called to train since the last backward; read only while steps
+        without an optimizer are being detected.
+        """
         self.max_backwards = MAX_FIRST_BACKWARDS
         """If there are optimizers, more backwards without a step of theirs begin that detection;
         more than in any step before are needed, too."""

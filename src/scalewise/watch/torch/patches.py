@@ -18,7 +18,8 @@ AfterCall = Callable[[Any], None]
 class Patches:
     """Wrapped functions of modules, and methods of classes, that can be restored.
 
-    Instances are never patched, because a patched model might fail to be pickled or copied.
+    Instances are never patched, because a patched model might fail to be pickled or copied; the
+    ``__call__`` of models' classes is replaced in discovery.py.
     """
 
     def __init__(self, watcher: Watcher, disable: Callable[[Exception], None]) -> None:
@@ -89,8 +90,8 @@ class Patches:
         for owner, name, _, watched in patches:
             setattr(owner, name, watched)
 
-    def remove(self, only_name: str = "") -> None:
-        """Restore all functions, or only ``only_name``, but none that others wrapped again."""
+    def remove(self) -> None:
+        """Restore all functions, but none that others wrapped again."""
         for owner, name, original, watched in self._patches:
-            if only_name in ("", name) and getattr(owner, name) is watched:
+            if getattr(owner, name) is watched:
                 setattr(owner, name, original)

@@ -1,4 +1,4 @@
-"""The only module that uses PyTorch's private names.
+"""Functions that use PyTorch's private names.
 
 If the installed version lacks a name, a function uses a public interface, or returns "unknown".
 """
