@@ -431,6 +431,13 @@ for _ in range(20):
     net(maker(torch.randn(32, 4))).mean().backward()
     makes.step()
 """,
+    "a_small_loader_that_cycle_keeps": """
+import itertools
+for (x, y), (u, v) in zip(loader(320, 16), itertools.cycle(loader(24, 6))):
+    optimizer.zero_grad()
+    (error(x, y) + error(u, v)).backward()
+    optimizer.step()
+""",
     "parts_of_trees": """
 class Tree(nn.Module):
     def __init__(self):
@@ -543,6 +550,9 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert first["a_text_with_the_time_first"].startswith("Doubtful [sequence-first]")
     critic = first["a_critic_with_three_backwards_without_a_loader"]
     assert critic.startswith("Doubtful [calls-added]")
+    assert first["a_small_loader_that_cycle_keeps"].startswith("Doubtful [some-samples")
+    (side,) = comparison_sides(tmp_path / "a_small_loader_that_cycle_keeps")
+    assert side.curve.points[0].samples == 20 * 22
     assert first["parts_of_trees"].startswith("Doubtful [rows-unclear]")
     seldom = first["parts_of_trees_that_seldom_have_equal_rows"]
     assert seldom.startswith("Doubtful [samples-unknown]")

@@ -45,6 +45,8 @@ class Segment(NamedTuple):
     adds_calls: bool = False
     """Whether several calls of a model were added up that may share samples: before one backward,
     or beside another model."""
+    loaders: frozenset[Hashable] = frozenset()
+    """The loaders that gave these samples."""
 
 
 PendingBatches = dict[Hashable, list[Any]]
@@ -63,6 +65,10 @@ class SampleCounts:
         """Whether calls of a model were added up without a loader, and may share samples."""
         self.rows_unclear = False
         """Whether, without a loader, only some inputs of a model showed how many rows they have."""
+        self._loaders: set[Hashable] = set()
+        """The loaders whose batches this segment has used."""
+        self._trains_with_two = False
+        """Whether a step has used batches of several loaders."""
         self._with_rows: set[Hashable] = set()
         self._without_rows: set[Hashable] = set()
         """Models whose inputs showed it, or did not."""
@@ -195,6 +201,7 @@ class SampleCounts:
                 self._train_without_batch(rows, model)
             return
         self._skip_batches(rows)
+        self._loaders.update(loader for loader, batches in self._pending.items() if batches)
         batches = [batches.pop(0) for batches in self._pending.values() if batches]
         # A program may make thousands of loaders, one after the other.
         self._pending = {loader: batches for loader, batches in self._pending.items() if batches}
@@ -293,7 +300,8 @@ class SampleCounts:
         if len(self._with_rows) > 1:  # As a GAN's two models.
             counts = Counter(credit.model for credit in self._credits if credit.batchless)
             adds_calls |= any(count > 1 for count in counts.values())
-        self._segments.append(Segment(*self.progress(), adds_calls))
+        self._segments.append(Segment(*self.progress(), adds_calls, frozenset(self._loaders)))
+        self._loaders.clear()
         self._fetched, self._batchless, self._until_backward = 0, {}, (0, 0)
         self._backwards, self._has_cleared = 0, False
         self._credits.clear()
@@ -302,6 +310,7 @@ class SampleCounts:
     def drop_segment(self) -> None:
         """Forget what this segment has counted: it was validation."""
         self._fetched, self._batchless, self._unused = 0, {}, Batch(0, 0)
+        self._loaders.clear()
         self._credits.clear()
 
     def progress(self) -> tuple[int, int]:
@@ -324,6 +333,13 @@ class SampleCounts:
         """End a step that consists of the first ``count`` segments; return its samples."""
         closed, self._segments = self._segments[:count], self._segments[count:]
         if fetched := sum(segment.fetched for segment in closed):
+            loaders = frozenset[Hashable]().union(*(segment.loaders for segment in closed))
+            further = max(segment.batchless for segment in closed)
+            if self._trains_with_two and len(loaders) == 1:
+                # The other loader's batches may be kept, as ``itertools.cycle`` does. The ledger of
+                # samples says that they count again.
+                return fetched + further
+            self._trains_with_two |= len(loaders) > 1
             return fetched
         self.adds_calls |= any(segment.adds_calls for segment in closed)
         self.rows_unclear |= bool(self._with_rows & self._without_rows)
