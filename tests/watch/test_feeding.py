@@ -75,6 +75,16 @@ for epoch in range(2):
         update(model(x).sum())
 """,
     ),
+    "batches that become larger, by a batch sampler": (
+        [4] * 12 + [9, 20, 4],
+        """
+sizes = [4] * 12 + [9, 20, 4]
+starts = [sum(sizes[:number]) for number in range(len(sizes))]
+batches = [list(range(start, start + size)) for start, size in zip(starts, sizes)]
+for (x,) in DataLoader(rows(sum(sizes)), batch_sampler=batches):
+    update(model(x).sum())
+""",
+    ),
     "a sampler that gives a wrong length": (
         [20] * 12,
         """

@@ -144,6 +144,8 @@ class Hooks:
         self._rows_of_one: dict[int, Counter[int]] = {}
         """By id of a loader that draws one sample for a batch: how often a batch had so many rows;
         1 where its tensors disagree."""
+        self._has_any_size = False
+        """Whether a loader does not say how many samples it draws for a batch."""
         self._filtering_loaders: set[int] = set()
         """Ids of loaders whose collate function leaves some of the drawn samples out."""
         # Hooks that are called in every step. After a change of our state, call ``hot.refresh``.
@@ -286,7 +288,9 @@ class Hooks:
         # Whether a list has entries or features of samples, only the loader's batch shows.
         is_list = len(args) > 1 and isinstance(args[1], list)
         shows_rows = rows is not None and tensor is not None and not is_list
-        self.input_has_batch = shows_rows and not self._stretches.compares_always
+        self.input_has_batch = shows_rows and not (
+            self._has_any_size or self._stretches.compares_always
+        )
         syncing = training and self.replicated and model.require_backward_grad_sync
         if self.replicated:
             self.syncing = syncing
@@ -570,6 +574,7 @@ class Hooks:
         try:
             drawn, exact = private_api.drawn_samples(iterator), private_api.draws_exactly(iterator)
             loader_id = getattr(iterator, private_api.LOADER, 0)
+            self._has_any_size |= drawn is None
             counts_drawn = exact and loader_id not in self._filtering_loaders
             samples, rows, tensor = samples_rows_and_tensor(batch, drawn, exact=counts_drawn)
             if exact and drawn and samples == rows and (samples or 0) < drawn:
