@@ -541,9 +541,10 @@ def _sample_count_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
         doubts[kind, topology.world] = doubt
     if any(_may_count_time(record) for record in inferred):
         doubts["sequence first", None] = Doubt("sequence first", error=UNKNOWN_ERROR)
-    rows = max((_rank_facts(record)[0].rows_of_one for record in inferred), default=1)
-    if rows > 1:
-        doubts["rows of one", None] = Doubt("rows of one", {"rows": rows}, error=UNKNOWN_ERROR)
+    made = [_rank_facts(record)[0].rows_of_one for record in inferred]
+    if any(rows != 1 for rows in made):
+        figures = {"rows": max(made)}
+        doubts["rows of one", None] = Doubt("rows of one", figures, error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].adds_calls for record in inferred):
         doubts["calls added", None] = Doubt("calls added", error=UNKNOWN_ERROR)
     if any(_rank_facts(record)[0].rows_unclear for record in inferred):

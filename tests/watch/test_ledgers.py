@@ -503,6 +503,14 @@ class Events:
 batches = DataLoader(range(0, 640, 32), batch_size=1, collate_fn=lambda starts: Events(starts[0]))
 for events in batches: train(events.x, events.y)
 """,
+    "a_collate_function_that_makes_an_object_of_unknown_size": """
+class Events:
+    __slots__ = ("x", "y")
+    def __init__(self, start):
+        self.x, self.y = torch.randn(32, 8), torch.randn(32, 1)
+batches = DataLoader(range(0, 640, 32), batch_size=1, collate_fn=lambda starts: Events(starts[0]))
+for events in batches: train(events.x, events.y)
+""",
     "a_dataset_of_batches_of_which_the_last_is_smaller": """
 class Batches(torch.utils.data.Dataset):
     def __len__(self):
@@ -571,6 +579,10 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert (
         "1 sample for each batch, and a collate function makes 32"
         in first["a_collate_function_that_cuts_a_batch_from_an_object"]
+    )
+    assert (
+        "a batch of unknown size"
+        in first["a_collate_function_that_makes_an_object_of_unknown_size"]
     )
     assert first["the_input_is_trained"].startswith("Doubtful [samples-unknown]")
     assert first["two_threads"]  # Of threads, or of steps: watching may stop where they collide.

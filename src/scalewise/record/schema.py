@@ -238,7 +238,9 @@ class ProgramFacts:
     rows_unclear: bool = False
     """Whether, without a loader, only some inputs of a model showed how many rows they have."""
     rows_of_one: int = 1
-    """Rows that a collate function makes of one drawn sample, if a batch has no other."""
+    """Rows that a collate function makes of one drawn sample, if a batch has no other sample; 0 if
+    unknown.
+    """
     workers: int | None = None
     """Worker processes of the training's loader."""
     loaded_batch: LoadedBatch | None = key("handed", kind=LoadedBatch)

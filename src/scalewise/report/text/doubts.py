@@ -290,8 +290,8 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
     "sequence first": "the model takes the sequence first, so that the first dimension of its "
     "input, whose size counts as samples, may be time and not the batch",
     "rows of one": lambda rows: (
-        f"the loader draws 1 sample for each batch, and a collate function makes {rows:,} rows of "
-        "it: it counts as 1 sample"
+        f"the loader draws 1 sample for each batch, and a collate function makes "
+        f"{f'{rows:,} rows' if rows else 'a batch of unknown size'} of it: it counts as 1 sample"
     ),
     "rows unclear": "no data loader was seen, and the tensors in a model's input agree on the "
     "number of rows only in some calls: the others add no samples",

@@ -143,7 +143,7 @@ class Hooks:
         self._stretches = Stretches()
         self._rows_of_one: dict[int, Counter[int]] = {}
         """By id of a loader that draws one sample for a batch: how often a batch had so many rows;
-        1 where its tensors disagree."""
+        1 where its tensors disagree, 0 where it shows none."""
         self._has_any_size = False
         """Whether a loader does not say how many samples it draws for a batch."""
         self._filtering_loaders: set[int] = set()
@@ -580,8 +580,8 @@ class Hooks:
             if exact and drawn and samples == rows and (samples or 0) < drawn:
                 self._filtering_loaders.add(loader_id)
             if counts_drawn and drawn == 1 and private_api.has_own_collate(iterator):
-                many = rows or samples_and_tensor(getattr(batch, "__dict__", {}))[0] or 1
-                many = many if has_equal_rows(batch, many) else 1
+                many = rows or samples_and_tensor(getattr(batch, "__dict__", {}))[0] or 0
+                many = many if not many or has_equal_rows(batch, many) else 1
                 self._rows_of_one.setdefault(loader_id, Counter())[many] += 1
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples, drawn)
@@ -633,7 +633,8 @@ class Hooks:
         self.facts.noted["rows_unclear"] = self.observer.counts.rows_unclear
         trained = self._rows_of_one.keys() & self.observer.pauses.training_loaders
         if trained:
-            self.facts.noted["rows_of_one"] = max(usual_rows(self._rows_of_one[o]) for o in trained)
+            rows = [usual_rows(self._rows_of_one[loader]) for loader in trained]
+            self.facts.noted["rows_of_one"] = 0 if 0 in rows else max(rows)
         values = {**self.facts.collect_at_end(), **loader, **self.ledgers.close()}
         if self.ddp.facts:
             values["ddp"] = list(self.ddp.facts.values())
