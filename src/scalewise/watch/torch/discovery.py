@@ -168,9 +168,9 @@ def _is_contradicted(tensor: Any, parts: Any) -> bool:
 
 def has_equal_rows(batch: Any, rows: int | None) -> bool:
     """Return whether several tensors of a batch have this first size."""
-    if not isinstance(batch, (Mapping, list, tuple)):
-        batch = getattr(batch, "__dict__", {})
     parts = batch.values() if isinstance(batch, Mapping) else batch
+    if not isinstance(batch, (Mapping, list, tuple)):
+        return False
     return sum(first_size(tensor) == rows for part in parts for tensor in _tensors(part)) > 1
 
 

@@ -580,8 +580,10 @@ class Hooks:
             if exact and drawn and samples == rows and (samples or 0) < drawn:
                 self._filtering_loaders.add(loader_id)
             if counts_drawn and drawn == 1 and private_api.has_own_collate(iterator):
-                many = rows or samples_and_tensor(getattr(batch, "__dict__", {}))[0] or 0
-                many = many if not many or has_equal_rows(batch, many) else 1
+                if rows is None:  # An object of the program's own.
+                    many = samples_and_tensor(getattr(batch, "__dict__", {}))[0] or 0
+                else:
+                    many = rows if has_equal_rows(batch, rows) else 1
                 self._rows_of_one.setdefault(loader_id, Counter())[many] += 1
             self.facts.on_batch(tensor)
             self.ledgers.note_batch(iterator, samples, drawn)
