@@ -342,6 +342,18 @@ def test_correct_programs_raise_no_doubt(tmp_path):
     assert side.curve.points[0].samples == 960  # Its last steps are not lost.
 
 
+TREE = """
+class Tree(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, left, right):
+        return self.layer(left).mean() + self.layer(right).mean()
+net = Tree()
+optimizer = sgd(net)
+"""
+"""A model whose two inputs may have different numbers of rows."""
+
 BROKEN = {
     "steps_are_lost": """
 from scalewise.watch.torch.observer import Observer
@@ -438,29 +450,15 @@ for (x, y), (u, v) in zip(loader(320, 16), itertools.cycle(loader(24, 6))):
     (error(x, y) + error(u, v)).backward()
     optimizer.step()
 """,
-    "parts_of_trees": """
-class Tree(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 1)
-    def forward(self, left, right):
-        return self.layer(left).mean() + self.layer(right).mean()
-net = Tree()
-optimizer = sgd(net)
+    "parts_of_trees": TREE
+    + """
 for number in range(20):
     optimizer.zero_grad()
     net(torch.randn(3 + (number % 4 > 0), 8), torch.randn(4, 8)).backward()
     optimizer.step()
 """,
-    "parts_of_trees_that_seldom_have_equal_rows": """
-class Tree(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 1)
-    def forward(self, left, right):
-        return self.layer(left).mean() + self.layer(right).mean()
-net = Tree()
-optimizer = sgd(net)
+    "parts_of_trees_that_seldom_have_equal_rows": TREE
+    + """
 for number in range(20):
     optimizer.zero_grad()
     net(torch.randn(3 + number % 3, 8), torch.randn(4, 8)).backward()

@@ -262,6 +262,22 @@ for x, y in b:
 """),
 }  # fmt: skip
 
+RAISING = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+    def forward(self, x):
+        if x[0, 0] > 90:
+            raise ValueError("bad batch")
+        return self.layer(x)
+values = torch.randn(640, 8)
+values[5 * 32, 0] = values[11 * 32, 0] = 100
+net = Net()
+optimizer = sgd(net)
+"""
+"""A model that raises an exception for two of twenty batches."""
+
 LOOPS = {
     "gan": (20, 640, """
 maker, judge = nn.Linear(4, 8), nn.Linear(8, 1)
@@ -833,19 +849,7 @@ net = nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.Linear(4,1))
 optimizer = sgd(net)
 train(net, optimizer, loader(640))
 """),
-    "forward_that_raises": (18, 576, """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 1)
-    def forward(self, x):
-        if x[0, 0] > 90:
-            raise ValueError("bad batch")
-        return self.layer(x)
-values = torch.randn(640, 8)
-values[5 * 32, 0] = values[11 * 32, 0] = 100
-net = Net()
-optimizer = sgd(net)
+    "forward_that_raises": (18, 576, RAISING + """
 for x, y in DataLoader(TensorDataset(values, torch.randn(640, 1)), batch_size=32):
     optimizer.zero_grad()
     try:
@@ -855,19 +859,7 @@ for x, y in DataLoader(TensorDataset(values, torch.randn(640, 1)), batch_size=32
     loss.backward()
     optimizer.step()
 """),
-    "forward_that_raises_without_loader": (18, 576, """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 1)
-    def forward(self, x):
-        if x[0, 0] > 90:
-            raise ValueError("bad batch")
-        return self.layer(x)
-values = torch.randn(640, 8)
-values[5 * 32, 0] = values[11 * 32, 0] = 100
-net = Net()
-optimizer = sgd(net)
+    "forward_that_raises_without_loader": (18, 576, RAISING + """
 for x in values.split(32):
     optimizer.zero_grad()
     try:
