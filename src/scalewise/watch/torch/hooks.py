@@ -170,6 +170,8 @@ class Hooks:
         """Whether no optimizer step had a closure, a GradScaler or another step inside it."""
         self.optimizer_seen = False
         """Whether an optimizer's step hook was called."""
+        self._first_node = 0
+        """The number of the next autograd node when a model was last called."""
         self._begun = False
         """Whether any activity of a step has begun."""
         self._open_waits = 0
@@ -275,6 +277,7 @@ class Hooks:
         training = is_grad_enabled()
         unsettled = training and id(called) != self.settled_model_id
         self._called_model |= training
+        self._first_node = private_api.next_sequence_number()
         # In eval mode with gradients: the observer decides later whether this is training.
         undecided_eval = training and not model.training and not self.observer.trains_in_eval
         if unsettled:
@@ -319,12 +322,11 @@ class Hooks:
     def _looks_into_batches(self) -> bool:
         return self.watcher.steps <= INSPECTED_STEPS or self._stretches.compares_always
 
-    def _end_forward(self, result: Any, has_failed: bool) -> None:
-        if has_failed and is_grad_enabled():
-            self.add_event(("failed",))
-        else:
-            self.add_event(("forwarded",))
-            self.hot.note_forward(result)
+    def _end_forward(self, has_failed: bool) -> None:
+        failed = has_failed and is_grad_enabled()
+        self.add_event(("failed",) if failed else ("forwarded",))
+        if is_grad_enabled() and not failed:
+            self.hot.note_forward(self._first_node)
 
     def _begin_model(self, model: Any) -> None:
         """Prepare to watch a model that is called to train; hook a DDP model's last gradient."""

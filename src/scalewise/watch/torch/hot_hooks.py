@@ -18,9 +18,9 @@ from torch import Tensor, is_grad_enabled
 
 from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.event_buffer import EventBuffer
-from scalewise.watch.torch.forward_uses import ForwardUses
+from scalewise.watch.torch.forward_uses import MAX_FORWARDS, ForwardUses
 from scalewise.watch.torch.patches import Args, Kwargs
-from scalewise.watch.torch.private_api import LOADER, is_tracing
+from scalewise.watch.torch.private_api import LOADER, is_tracing, next_sequence_number
 
 if TYPE_CHECKING:
     from scalewise.watch.torch.hooks import Hooks
@@ -40,7 +40,7 @@ class HotHooks:
     around_fetch: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
     last_gradient: Callable[..., None]
     around_zero_grad: Callable[[Callable[..., Any]], Callable[..., Any]]
-    note_forward: Callable[[Any], None]
+    note_forward: Callable[[int], None]
     differentiated: Callable[[Any, Any], None]
     step_begins: Callable[..., None]
     step_ends: Callable[..., None]
@@ -78,7 +78,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     last_optimizer = 0  # The id of the optimizer that stepped last.
     stepped_optimizers, updates = slow.stepped_optimizers, slow.manual_updates
     uses = ForwardUses()
-    add_forward, unused_forwards = uses.add, uses.unused
+    recent_forwards, unused_forwards = uses.forwards, uses.unused
+    gradient_nodes = uses.gradient_nodes
     fetches = 0
     """Batches that loaders have given."""
     exhausted_at = 0
@@ -149,6 +150,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                     return original(*args, **kwargs)
             else:
                 return original(*args, **kwargs)
+            first_node = next_sequence_number() if trains else 0
             forwards += 1
             ended = "failed" if trains else "forwarded"
             try:
@@ -159,10 +161,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 if record is not None:
                     record(((ended,), now()))
             if trains:
-                try:
-                    add_forward(fetches, result)
-                except Exception as problem:
-                    slow.disable(problem)
+                note_forward(first_node)
             return result
 
         return watched
@@ -209,7 +208,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             count_backward(args)
             has_backward = True
             if len(unused_forwards) == 1:
-                unused_forwards.pop().is_used = True
+                unused_forwards.pop()
             elif unused_forwards:
                 slow.forwards_used(uses, args[0] if args else None)
             # The gradients of the last batch were cleared, and another one was fetched.
@@ -293,14 +292,16 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
         return watched
 
-    def note_forward(result: Any) -> None:
-        """Note a forward with gradients that ``around_forward`` has not seen."""
-        if is_grad_enabled():
-            add_forward(fetches, result)
+    def note_forward(first_node: int) -> None:
+        """Note a forward with gradients that has ended; ``first_node`` was then the next node."""
+        if len(recent_forwards) < MAX_FORWARDS:
+            forward = (fetches, first_node, next_sequence_number())
+            recent_forwards.append(forward)
+            unused_forwards.append(forward)
 
     def differentiated(outputs: Any, gradients: Any) -> None:
         """Note a call of ``torch.autograd.grad``."""
-        if uses.forwards:
+        if recent_forwards:
             uses.differentiate(outputs, gradients)
 
     def forget_failed_steps(frame: FrameType | None) -> None:
@@ -355,8 +356,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         moment = now()
         event: tuple[Any, ...] = ("stepped", id(optimizer))
         if unused_forwards and (discarded := uses.discarded(exhausted_at)):
-            event = (*event, len(uses.forwards), discarded)
-        uses.clear()
+            event = (*event, len(recent_forwards), discarded)
+        recent_forwards.clear()
+        if unused_forwards or gradient_nodes:
+            uses.clear()
         record((event, moment))
         steps_left -= 1
         if id(optimizer) != last_optimizer:

@@ -115,6 +115,15 @@ def in_backward() -> bool:
     return bool(getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1)
 
 
+next_sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: -1)
+"""The number that this thread's next autograd node gets."""
+
+
+def sequence_number(node: Any) -> int:
+    """Return the number of an autograd node; -1 if this PyTorch has none."""
+    return int(getattr(node, "_sequence_nr", lambda: -1)())
+
+
 is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
 """Whether ``torch.jit.trace`` records a graph; sizes are tensors of that graph then."""
 
