@@ -16,12 +16,14 @@ class LastGradient:
     """Calls ``callback`` when the last gradient of a DDP model is computed.
 
     In the first steps every gradient has a hook; then only the gradient that came last has one.
+    With a single rank, none has: nothing is waited for.
     """
 
     def __init__(self, model: Any, callback: Callable[..., None]) -> None:
         self.model = weakref.ref(model)
         self.unused: set[str] = set()
         """Names of parameters that got no gradient."""
+        self.ranks = model.process_group.size()
         self._callback = callback
         self._parameters = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
         self._hooks: list[Any] = []
@@ -65,5 +67,6 @@ class LastGradient:
             self._order.clear()
             if len(self._last_indices) >= 2:
                 self.remove_hooks()
-                self._add_hook(self._parameters[self._last_indices[-1]][1], self._callback)
+                if self.ranks > 1:
+                    self._add_hook(self._parameters[self._last_indices[-1]][1], self._callback)
         self._order[index] = None

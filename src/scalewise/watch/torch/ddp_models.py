@@ -41,7 +41,8 @@ class DdpModels:
         """If the last step had no activity ``sync``, tell each model that its hook did not run."""
         if "sync" not in activities:
             for last_gradient in self._last_gradients.values():
-                last_gradient.miss()
+                if last_gradient.ranks > 1:
+                    last_gradient.miss()
 
     def read_statistics(self, steps: int) -> float | None:
         """Return the seconds in which communication overlapped with computing, None if unknown."""

@@ -87,8 +87,7 @@ class ForwardUses:
         return tuple(
             (index, batch > 0)
             for index, (batch, *nodes) in enumerate(self.forwards)
-            if (batch, *nodes) in unused
-            and (not batch or (batch < last and batch not in batches))
+            if (batch, *nodes) in unused and (not batch or (batch < last and batch not in batches))
         )
 
     def _find_used(self, forwards: list[Forward], losses: Iterable[Any]) -> list[Forward]:

@@ -117,8 +117,6 @@ class Hooks:
         """The id of the model that was last called to train; 0 while its facts are incomplete."""
         self.replicated = self.input_has_batch = False
         """Whether that model is wrapped in DDP, and its input shows the number of samples."""
-        self.syncing = False
-        """Whether the DDP model that was called last reduces its gradients in the next backward."""
         self._compiled_class: Any = ()
         """The class of compiled models, once it is imported; nothing is an instance of ()."""
         self.manual_updates = ManualUpdates(
@@ -296,7 +294,7 @@ class Hooks:
         )
         syncing = training and self.replicated and model.require_backward_grad_sync
         if self.replicated:
-            self.syncing = syncing
+            self.hot.set_syncing(syncing)
         if undecided_eval:
             self.add_event(("forward_eval", rows, syncing, id(called)))
         else:

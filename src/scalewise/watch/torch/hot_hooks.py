@@ -45,6 +45,7 @@ class HotHooks:
     step_begins: Callable[..., None]
     step_ends: Callable[..., None]
     refresh: Callable[[], None]
+    set_syncing: Callable[[bool], None]
     is_fetching: Callable[[], bool]
     """Whether this thread waits for a loader; what the loader calls then is input."""
     has_backward: Callable[[], bool]
@@ -97,12 +98,11 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
-        nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards, syncing
+        nonlocal manual_updates, trains_in_eval, settled_model_id, max_backwards
         record, now = buffer.append if watcher.enabled else None, buffer.now
         may_compile, manual_updates = slow.may_compile, slow.searches_updates
         max_backwards = max(slow.max_backwards, most_backwards)
         settled_model_id, replicated = slow.settled_model_id, slow.replicated
-        syncing = slow.syncing
         input_has_batch = slow.input_has_batch
         trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
         inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
@@ -124,21 +124,19 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 return original(*args, **kwargs)
             if fetching_thread and fetching_thread == get_ident():  # It is called by a dataset.
                 return original(*args, **kwargs)
-            trains = is_grad_enabled() and not forwards
+            trains = not forwards and is_grad_enabled()
             # The usual case: the settled model is called to train, with a plain tensor as input.
             if (
-                id(args[0]) == settled_model_id
+                trains
+                and id(args[0]) == settled_model_id
                 and input_has_batch
                 and len(args) > 1
                 and type(args[1]) is Tensor
                 and args[1].dim() > 1  # A nested tensor has no ``shape``.
-                and is_grad_enabled()
                 and (trains_in_eval or args[0].training)
             ):
-                if replicated:
-                    slow.syncing = syncing = args[0].require_backward_grad_sync
-                syncs = replicated and syncing
-                record((("forward", args[1].size(0), True, syncs, settled_model_id), now()))
+                syncing = replicated and args[0].require_backward_grad_sync
+                record((("forward", args[1].size(0), True, syncing, settled_model_id), now()))
             elif model_ids is None or id(args[0]) in model_ids or not is_grad_enabled():
                 recorded = False
                 try:
@@ -215,13 +213,15 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             is_skipped = 0 <= cleared_at < fetches
             record((("backward", True) if is_skipped else ("backward",), now()))
             cleared_at, fetches_at_backward = -1, fetches
+            backwards += depth == 0  # Not those of a closure.
+            # Decided now: the interpreter's own code is evicted from the caches meanwhile.
+            may_update = manual_updates or backwards > max_backwards
             try:
                 return original(*args, **kwargs)
             finally:
                 if record is not None:
                     record((("end",), now()))
-                    backwards += depth == 0  # Not those of a closure.
-                    if manual_updates or backwards > max_backwards:
+                    if may_update:
                         slow.after_backward(args[0] if args else None)
 
         return watched
@@ -234,20 +234,21 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             nonlocal fetching_thread, fetches, exhausted_at
             if record is None:
                 return original(iterator)
-            if get_ident() not in training_threads:  # Another thread reads ahead.
-                reading_threads.add(get_ident())
+            thread = get_ident()
+            if thread not in training_threads:  # Another thread reads ahead.
+                reading_threads.add(thread)
                 try:
                     batch = original(iterator)
                 finally:
-                    reading_threads.discard(get_ident())
+                    reading_threads.discard(thread)
                 count_fetch(iterator)
                 return batch
-            if fetching_thread == get_ident():  # The dataset of a loader reads from another one.
+            if fetching_thread == thread:  # The dataset of a loader reads from another one.
                 return original(iterator)
             if manual_updates:
                 slow.before_activity()
             record((("fetch", getattr(iterator, LOADER, 0)), now()))
-            fetching_thread = get_ident()
+            fetching_thread = thread
             try:
                 batch = original(iterator)
             except BaseException:
@@ -291,6 +292,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
             return original(*args, **kwargs)
 
         return watched
+
+    def set_syncing(value: bool) -> None:
+        nonlocal syncing
+        syncing = value
 
     def note_forward(first_node: int) -> None:
         """Note a forward with gradients that has ended; ``first_node`` was then the next node."""
@@ -388,5 +393,5 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     return HotHooks(
         around_forward, around_inner, around_compiled, around_backward, around_fetch, last_gradient,
         around_zero_grad, note_forward, differentiated, step_begins, step_ends, refresh,
-        is_fetching, lambda: has_backward,
+        set_syncing, is_fetching, lambda: has_backward,
     )  # fmt: skip

@@ -111,14 +111,14 @@ class Ledgers:
         attributes (see hot_hooks.py).
         """
         compiling, weights, watcher = torch.compiler.is_compiling, self._weights, self._watcher
-        backwards = pending = longest = 0
+        backwards = backwards_at_step = longest = 0
         limit = 1  # If more backwards precede an optimizer's step, a weight is compared.
         optimizers = calls = rounds = turns = 0
         round_size = 0  # Optimizers that stepped in this round; 0 if the next step begins a round.
-        last_id = 0
-        rounds_by_id: dict[int, int] = {}  # By optimizer id: the round of its last step.
-        backwards_by_id: dict[int, int] = {}  # And the number of backwards before that step.
-        own_batches: dict[int, int] = {}  # And how many of its steps had batches of their own.
+        # By optimizer id: the number of backwards before its last step, the round of that step, and
+        # how many of its steps had batches of their own.
+        states: dict[int, list[int]] = {}
+        last_state: list[int] = []
         fetches = backwards_at_fetch = calls_at_fetch = fetches_at_step = 0
         current: Pass | None = None
         thread: int | None = None
@@ -126,14 +126,13 @@ class Ledgers:
         switches = 0
 
         def count_backward(args: tuple[Any, ...]) -> None:
-            nonlocal backwards, pending, thread, switches
+            nonlocal backwards, thread, switches
             backwards += 1
-            pending += 1
             if get_ident() != thread and not private_api.in_backward():
                 switches += thread is not None
                 thread = get_ident()
                 threads.add(thread)
-            if limit < pending <= limit + MAX_CHECKS:
+            if limit < backwards - backwards_at_step <= limit + MAX_CHECKS:
                 weights.check(args[0] if args else None)
 
         def count_fetch(iterator: Any) -> None:
@@ -146,7 +145,8 @@ class Ledgers:
             fetches += 1
             backwards_at_fetch, calls_at_fetch, current = backwards, calls, this
             if this is not None:
-                this.first = this.first or fetches
+                if not this.first:
+                    this.first = fetches
                 this.batches += 1
 
         def count_exhausted() -> None:
@@ -158,41 +158,39 @@ class Ledgers:
 
         def forget(optimizer_id: int) -> None:
             nonlocal round_size
-            backwards_by_id.pop(optimizer_id, None)
-            own_batches.pop(optimizer_id, None)
-            if rounds_by_id.pop(optimizer_id, 0) == rounds:
+            state = states.pop(optimizer_id, None)
+            if state and state[1] == rounds:
                 round_size = 0
 
         def count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-            nonlocal optimizers, calls, rounds, turns, round_size, last_id
-            nonlocal pending, longest, limit, fetches_at_step
+            nonlocal optimizers, calls, rounds, turns, round_size, last_state
+            nonlocal backwards_at_step, longest, limit, fetches_at_step
             if (self.may_compile and compiling()) or not watcher.enabled:
                 return
-            key = id(optimizer)
-            stepped_at = backwards_by_id.get(key)
-            if stepped_at is None:
-                optimizers += 1
-                on_delete(optimizer, forget, key)
-            if (stepped_at or 0) == backwards and not has_gradients(optimizer):
-                optimizers -= stepped_at is None
+            state = states.get(id(optimizer))
+            if (state[0] if state else 0) == backwards and not has_gradients(optimizer):
                 return
-            backwards_by_id[key] = backwards
+            if state is None:
+                state = states[id(optimizer)] = [0, 0, 0]
+                optimizers += 1
+                on_delete(optimizer, forget, id(optimizer))
             calls += 1
             if fetches > fetches_at_step:
                 fetches_at_step = fetches
-                own_batches[key] = own_batches.get(key, 0) + 1
-            if not round_size or rounds_by_id.get(key) == rounds:
-                turns += round_size > 1 and key == last_id
+                state[2] += 1
+            if not round_size or state[1] == rounds:
+                turns += round_size > 1 and state is last_state
                 rounds += 1
                 round_size = 0
             round_size += 1
-            rounds_by_id[key], last_id = rounds, key
+            state[0], state[1], last_state = backwards, rounds, state
+            pending = backwards - backwards_at_step
             if pending > limit:
                 weights.end_window(pending, longest)
                 limit, longest = 2 * pending, 0
             elif pending > longest:
                 longest = pending
-            pending = 0
+            backwards_at_step = backwards
 
         def read_counts() -> Counts:
             count_exhausted()
@@ -201,10 +199,10 @@ class Ledgers:
             return Counts(
                 optimizers=optimizers,
                 calls=calls,
-                own_batches=sum(own_batches.values()),
+                own_batches=sum(batches for _, _, batches in states.values()),
                 rounds=rounds,
                 turns=turns,
-                pending=pending,
+                pending=backwards - backwards_at_step,
                 calls_since_fetch=calls - calls_at_fetch,
                 threads=len(threads) if is_parallel else min(len(threads), 1),
             )
