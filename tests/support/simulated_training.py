@@ -89,6 +89,7 @@ class _Simulation:
         self.layers: dict[Any, dict[str, tuple[LayerCopy, ...]]] = {}
         self.taken: list[dict[int, SketchSamples]] = [{} for _ in range(training.devices)]
         self.counts: list[dict[int, int]] = [{} for _ in range(training.devices)]
+        self.lengths: dict[int, float] = {}
 
     def _start(self, rank: int) -> dict[str, Any]:
         seed = (self.training.seed, rank if self.fault == "start weights" else 0)
@@ -108,6 +109,7 @@ class _Simulation:
             layers=self.layers,
             samples=self.taken,
             sample_counts=self.counts,
+            lengths=self.lengths,
             replicas=training.devices,
             accumulate=training.accumulate,
             precision=training.precision,
@@ -157,6 +159,7 @@ class _Simulation:
             self._record(step, "weight", self.weights)
         if is_sketched:
             self._record(step, "gradient", gradients)
+            self.lengths[step] = _length(gradients[0])
             self._record(step, "update", updates)
         for rank in range(devices):
             share = np.float32(0.3 if self.fault == "averaged weights" else 1.0)
@@ -248,10 +251,8 @@ class _Simulation:
         return [mean] * devices
 
     def _clipped(self, gradients: dict[str, Any]) -> dict[str, Any]:
-        length = math.sqrt(
-            sum(float((value.astype(float) ** 2).sum()) for value in gradients.values())
-        )
-        factor = np.float32(min(1.0, (self.training.clip or math.inf) / length))
+        limit = self.training.clip or math.inf
+        factor = np.float32(min(1.0, limit / _length(gradients)))
         return {name: value * factor for name, value in gradients.items()}
 
     def _update(self, rank: int, gradients: dict[str, Any], step: int) -> dict[str, Any]:
@@ -278,6 +279,10 @@ class _Simulation:
         if self.fault == "not updated":
             updates["fc2.weight"] = updates["fc2.weight"] * 0
         return updates
+
+
+def _length(gradients: dict[str, Any]) -> float:
+    return math.sqrt(sum(float((value.astype(float) ** 2).sum()) for value in gradients.values()))
 
 
 def _total(gradients: list[dict[str, Any]], name: str) -> Any:

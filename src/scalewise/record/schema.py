@@ -301,6 +301,10 @@ class Sketch:
     """By the parameter's name in the model, without the names of wrappers such as DDP; of outputs,
     by the layer's name and its features: ``fc1 48``.
     """
+    length: float | None = None
+    """Of gradients: the length of the vector of all their elements, also of those that the sketches
+    leave out; None if they are sharded.
+    """
 
     @classmethod
     def from_line(cls, values: Mapping[str, Any]) -> "Sketch":
@@ -314,7 +318,7 @@ class Sketch:
                 part=layer.get("part", "whole"),
                 shard=(shard[0], shard[1]) if shard else None,
             )
-        return cls(values["step"], values["kind"], layers)
+        return cls(values["step"], values["kind"], layers, values.get("length"))
 
 
 @dataclass(frozen=True, slots=True)

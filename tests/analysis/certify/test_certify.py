@@ -56,6 +56,10 @@ FAULTS = [
         "other gradient", 0, None, "rounding explains",
     ),
     ({"fault": "clipped early", "clip": 0.1}, "clipped early", 0, None, "before they are averaged"),
+    (
+        {"fault": "clipped early", "clip": 0.1, "width": 80},  # fc2 is sampled.
+        "clipped early", 0, None, "before they are averaged",
+    ),
     ({"batch_norm": True}, "batch norm", 0, None, "batch normalization (fc1.norm) uses"),
     ({"batch_norm": True, "fault": "summed"}, "summed", 0, None, "gradients are summed"),
     ({"fault": "zero layer"}, "no gradient", 0, "fc2.weight", "no gradient"),

@@ -146,9 +146,10 @@ def _clipped_early(run: SketchedRun, reference: SketchedRun) -> bool:
     """
     common = [step for step in reference.steps if step in run.steps]
     norms = [total_norm(reference.first_copies(step, "gradient")) for step in common]
-    if len(norms) < MIN_CLIPPED_STEPS or not min(norms):
+    lengths = [reference.lengths.get(step, norm) for step, norm in zip(common, norms)]
+    if len(lengths) < MIN_CLIPPED_STEPS or not min(lengths):
         return False
-    if max(norms) / min(norms) - 1 > CONSTANT_NORM:
+    if max(lengths) / min(lengths) - 1 > CONSTANT_NORM:
         return False
     own = [total_norm(run.first_copies(step, "gradient")) for step in common]
     return all(length < norm * (1 - CONSTANT_NORM) for length, norm in zip(own, norms))

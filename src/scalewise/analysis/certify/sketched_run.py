@@ -35,6 +35,9 @@ class SketchedRun:
     """By rank and sketched step: the samples that the rank trained on."""
     sample_counts: Sequence[Mapping[int, int]] = ()
     """By rank and step, also of steps without sketches: how many samples it trained on."""
+    lengths: Mapping[int, float] = field(default_factory=dict)
+    """By sketched step: the length of all gradients together on the first rank, if it was recorded,
+    also of the elements that the sketches leave out."""
     replicas: int
     """Data-parallel replicas."""
     accumulate: int = 1
@@ -146,6 +149,12 @@ def sketched_run(record: RunRecord, where: Mapping[str, object] | None = None) -
         sample_counts=[
             dict(zip(map(int, rank.steps.index), map(int, rank.steps.samples))) for rank in ranks
         ],
+        lengths={
+            sketch.step: sketch.length
+            for rank in ranks[:1]
+            for sketch in rank.sketches
+            if sketch.length is not None
+        },
         replicas=replicas,
         accumulate=_accumulate(record),
         precision=_precision(spec.precision, facts),

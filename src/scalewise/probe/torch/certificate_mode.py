@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from scalewise.probe.torch.sketch import Sketcher, is_sketched
+from scalewise.probe.torch.sketch import Sketcher, is_sketched, total_length
 from scalewise.probe.torch.sync_timer import Patch
 
 WRAPPED_CHILDREN = (
@@ -236,7 +236,10 @@ class OptimizerSketches:
         present = [gradient is not None for gradient in gradients]
         if with_gradients and any(present):
             elements = self._sketcher.elements(gradients)
-            self._write("gradient", self._sketcher.sketch(elements, present, divisor))
+            length = total_length([gradient for gradient in gradients if gradient is not None])
+            if length is not None and divisor is not None:
+                length /= float(divisor)
+            self._write("gradient", self._sketcher.sketch(elements, present, divisor), length)
 
     def end_step(self) -> bool:
         """Sketch the update, and maybe the buffers; return whether the step was sketched."""
@@ -253,8 +256,9 @@ class OptimizerSketches:
                 self._write("buffer", sketcher.sketch(elements))
         return True
 
-    def _write(self, kind: str, layers: Mapping[str, Any]) -> None:
-        self._note(sketch={"step": self.step, "kind": kind, "layers": layers})
+    def _write(self, kind: str, layers: Mapping[str, Any], length: float | None = None) -> None:
+        known = {} if length is None else {"length": length}
+        self._note(sketch={"step": self.step, "kind": kind, "layers": layers, **known})
 
 
 def last_sketched(steps: int | None) -> int | None:

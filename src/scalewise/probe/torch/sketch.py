@@ -133,6 +133,19 @@ def _without_partial(distributed: Any) -> list[Any]:
     return [Replicate() if placement.is_partial() else placement for placement in placements]
 
 
+@torch.no_grad()
+def total_length(tensors: Sequence[Tensor]) -> float | None:
+    """Return the length of the vector of all elements of these tensors; None if they are sharded.
+
+    >>> total_length([torch.tensor([2.0, 3.0]), torch.tensor([[6.0]])])
+    7.0
+    """
+    if any(hasattr(tensor, "placements") for tensor in tensors):
+        return None
+    lengths = [torch.linalg.vector_norm(local_part(tensor)).float().cpu() for tensor in tensors]
+    return float(torch.linalg.vector_norm(torch.stack(lengths)))
+
+
 def piece_of(tensor: Tensor) -> Piece:
     """Return which part of a tensor this rank holds; only a DTensor may be sharded."""
     shape = tuple(tensor.shape)
