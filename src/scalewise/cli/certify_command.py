@@ -49,8 +49,8 @@ def certify(  # noqa: PLR0913 - one parameter per option
     """Test that N devices learn what one learns; exit with 4 if not.
 
     Short runs compare gradients and updates of every layer at an equal global batch. With folders,
-    compare what was recorded there; later folders are compared with the first. A comparison that
-    cannot be told is said on stderr and does not change the exit code.
+    compare what was recorded there; later folders are compared with the first. Where no verdict is
+    possible, stderr says so, and the exit code is 0.
 
     Examples:
       scalewise certify study.toml

@@ -8,7 +8,7 @@ import pytest
 from scalewise.analysis.certify import SketchedRun, certify
 from scalewise.analysis.certify.certificate import Cause
 from scalewise.record.sketches import LayerCopy
-from scalewise.report.text.certificate import CAUSE_TEXT, FIXES, verdict_text
+from scalewise.report.text.certificate import CAUSE_TEXT, FIXES, certified_sentence, verdict_text
 from simulated_training import Training, certified, sketch, train
 
 CLEAN = [
@@ -347,3 +347,15 @@ def test_several_correct_trainings_with_other_seeds_are_equal():
 def test_a_training_equals_itself():
     reference = certified()[0]
     assert certify(reference, None, reference).verdict == "equal"
+
+
+def test_a_summary_says_apart_what_more_devices_and_what_another_precision_learn():
+    equal = certify(*certified())
+    apart = replace(equal.checked, largest=0.04, tolerance=0.05)
+    other = replace(equal, devices=1, candidate="mlp on 1x1, bf16", checked=apart)
+    sentence = certified_sentence([other, equal])
+    assert sentence.startswith("2 devices learn what 1 device learns: gradients and updates of 6")
+    assert sentence.endswith(
+        "mlp on 1x1, bf16 learns what mlp on 1x1 learns (relative difference up to 0.04; rounding "
+        "explains 0.05)."
+    )

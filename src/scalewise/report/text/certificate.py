@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scalewise.analysis.certify.certificate import Cause, Certificate
+from scalewise.analysis.certify.certificate import Cause, Certificate, Checked
 from scalewise.analysis.number_format import format_count, list_counts
 
 MAX_NAMED_STEPS = 8
@@ -346,7 +346,7 @@ FIXES: Mapping[Cause, str] = {
     "no sketches": "See docs/guides/certify.md for what can be compared.",
     "not finished": "Run the same command again: it starts only what is missing.",
     "global batch": "Make it equal: --global-batch 64 -- train.py --batch-size {batch} gives each "
-    "device its share.",
+    "device its share; a script that divides its batch itself gets the whole one, without {batch}.",
     "other samples": "Make the order of samples depend on the seed only, not on the rank.",
     "other weights": "Seed the model equally for every number of devices.",
     "other layers": "Compare models whose parameters have the same names.",
@@ -362,21 +362,36 @@ def certified_sentence(certificates: Sequence[Certificate]) -> str:
     equal = [item for item in certificates if item.verdict == "equal"]
     unknown = [item for item in certificates if item.verdict == "cannot tell"]
     parts = []
-    if equal:
-        nearest = max(equal, key=lambda item: item.checked.largest / item.checked.tolerance)
-        counts = list_counts(sorted({item.devices for item in equal}))
-        is_one = max(item.devices for item in equal) == 1
-        checked = nearest.checked
+    if several := [item for item in equal if item.devices > 1]:
+        checked = _nearest(several).checked
+        counts = list_counts(sorted({item.devices for item in several}))
         parts.append(
-            f"{counts} {'device learns' if is_one else 'devices learn'} what 1 device learns: "
-            f"gradients and updates of {format_count(checked.layers, 'layer')} in "
-            f"{format_count(len(checked.steps), 'step')} are equal (largest relative difference "
-            f"{_small(checked.largest)}; rounding explains {_small(checked.tolerance)})."
+            f"{counts} devices learn what 1 device learns: gradients and updates of "
+            f"{format_count(checked.layers, 'layer')} in {format_count(len(checked.steps), 'step')}"
+            f" are equal ({_closeness(checked)})."
+        )
+    if single := [item for item in equal if item.devices == 1]:  # Another precision, for example.
+        nearest = _nearest(single)
+        parts.append(
+            f"{nearest.candidate} learns what {nearest.reference} learns "
+            f"({_closeness(nearest.checked)})."
         )
     if unknown:
         first = unknown[0]
         parts.append(f"On {format_count(first.devices)}: {verdict_text(first)}.")
     return " ".join(parts)
+
+
+def _nearest(certificates: Sequence[Certificate]) -> Certificate:
+    """Return the one whose largest difference is nearest to what rounding explains."""
+    return max(certificates, key=lambda item: item.checked.largest / item.checked.tolerance)
+
+
+def _closeness(checked: Checked) -> str:
+    return (
+        f"relative difference up to {_small(checked.largest)}; rounding explains "
+        f"{_small(checked.tolerance)}"
+    )
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
