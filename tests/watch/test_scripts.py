@@ -141,11 +141,8 @@ def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
 @pytest.mark.parametrize(
     ("ending", "devices", "words"),
     [
-        (
-            "crash",
-            2,
-            "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)",
-        ),
+        # The exit code follows, unless torchrun's own report does not have it.
+        ("crash", 2, "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7"),
         pytest.param("killed", 2, "was killed by SIGKILL after step 7", marks=pytest.mark.soak),
         pytest.param("exit", 1, "ended with code 3", marks=pytest.mark.soak),
         pytest.param(

@@ -348,6 +348,47 @@ for x, y in loader(640):
         for slow, fast in zip(moving.parameters(), net.parameters()):
             slow.lerp_(fast, 0.1)
 """),
+    "lbfgs_after_adam_without_loader": (31, 1550, """
+net = model()
+inside, border = torch.randn(40, 8, requires_grad=True), torch.randn(10, 8)
+def closure():
+    optimizer.zero_grad()
+    values = net(inside)
+    slopes, = torch.autograd.grad(values, inside, torch.ones_like(values), create_graph=True)
+    loss = slopes.pow(2).mean() + net(border).pow(2).mean()
+    loss.backward()
+    return loss
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(30):
+    closure()
+    optimizer.step()
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=50)
+optimizer.step(closure)
+"""),
+    "one_step_of_lbfgs": (1, 32, """
+net = model()
+x, y = torch.randn(32, 8), torch.randn(32, 1)
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=50, line_search_fn="strong_wolfe")
+def closure():
+    optimizer.zero_grad()
+    loss = error(net, x, y)
+    loss.backward()
+    return loss
+optimizer.step(closure)
+"""),
+    "last_validation_after_an_unused_backward": (6, 448, """
+net = model()
+optimizer = sgd(net)
+for epoch in range(3):
+    for number, (x, y) in enumerate(loader(160)):
+        error(net, x, y).backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    with torch.no_grad():
+        for x, y in loader(96):
+            error(net, x, y)
+"""),
     "lbfgs": (20, 640, """
 net = model()
 optimizer = torch.optim.LBFGS(net.parameters(), max_iter=4)
@@ -992,3 +1033,7 @@ def test_updates_by_hand_of_one_model_after_another_are_in_the_ledger(watched):
     seen = watched["optimizer_then_one_that_is_no_torch_optimizer"]
     ledger = seen.find("ledgers")["steps"]
     assert (ledger["calls"], ledger["by_hand"], ledger["recorded"]) == (20, 40, 60)
+
+
+def test_the_validation_after_an_unused_backward_is_recorded(watched):
+    assert len(watched["last_validation_after_an_unused_backward"].spans("validate")) == 3

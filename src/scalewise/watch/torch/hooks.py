@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from inspect import Parameter, signature
 from pathlib import Path
 from threading import get_ident
 from types import ModuleType
@@ -456,6 +457,8 @@ class Hooks:
         on_delete(optimizer, self.patches.safe(self._forget_optimizer), id(optimizer))
         self._optimizer_ids.add(id(optimizer))
         self.add_event(("created", id(optimizer)))
+        if needs_closure(optimizer):
+            self._watch_beginnings()
         if not self.optimizer_seen:
             return
         groups = getattr(optimizer, "param_groups", ())
@@ -503,14 +506,19 @@ class Hooks:
     def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> AfterCall:
         """Record the scaler's step, so that steps it skips after an overflow count too."""
         optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
-        if self._plain_steps:
-            # This hook counts the step inside the scaler's; ``after_steps`` may have removed it.
-            self._plain_steps = False
-            self._optimizer_hooks[0].remove()
-            self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
+        self._watch_beginnings()  # The optimizer's step is inside the scaler's.
         self.ledgers.scaler_steps += 1
         self.hot.step_begins(optimizer, args, kwargs, sys._getframe(1))
         return lambda result: self.hot.step_ends(optimizer, (), {})
+
+    def _watch_beginnings(self) -> None:
+        """From now on note where optimizer steps begin; ``after_steps`` may have removed the hook
+        because no step had anything inside it.
+        """
+        if self._plain_steps:
+            self._plain_steps = False
+            self._optimizer_hooks[0].remove()
+            self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
 
     def before_zero_grad(self, optimizer: Any) -> None:
         """End the step here if the optimizer is compiled: then its step hooks do not run."""
@@ -645,6 +653,12 @@ class Hooks:
         if self._has_process_group:
             gloo.wait_for_release()
         return values
+
+
+def needs_closure(optimizer: Any) -> bool:
+    """Return whether an optimizer's ``step`` must be given a closure, as that of LBFGS."""
+    closure = signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is Parameter.empty
 
 
 def usual_rows(counts: Counter[int]) -> int:

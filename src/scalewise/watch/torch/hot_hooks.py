@@ -203,7 +203,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 return original(*args, **kwargs)
             if manual_updates:
                 slow.before_activity(backward=True, loss=args[0] if args else None)
-            count_backward(args)
+            count_backward(args, depth > 0)
             has_backward = True
             if len(unused_forwards) == 1:
                 unused_forwards.pop()

@@ -125,9 +125,10 @@ class Ledgers:
         threads: set[int] = set()
         switches = 0
 
-        def count_backward(args: tuple[Any, ...]) -> None:
-            nonlocal backwards, thread, switches
+        def count_backward(args: tuple[Any, ...], in_step: bool) -> None:
+            nonlocal backwards, backwards_at_step, thread, switches
             backwards += 1
+            backwards_at_step += in_step  # A closure's; LBFGS changes weights between them.
             if get_ident() != thread and not private_api.in_backward():
                 switches += thread is not None
                 thread = get_ident()
@@ -207,7 +208,7 @@ class Ledgers:
                 threads=len(threads) if is_parallel else min(len(threads), 1),
             )
 
-        self.count_backward: Callable[[tuple[Any, ...]], None] = count_backward
+        self.count_backward: Callable[[tuple[Any, ...], bool], None] = count_backward
         self.count_fetch: Callable[[Any], None] = count_fetch
         self.count_exhausted: Callable[[], None] = count_exhausted
         self.count_step: Callable[[Any, Any, Any], None] = count_step

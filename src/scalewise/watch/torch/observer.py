@@ -64,8 +64,8 @@ class Observer:
         """What the hooks learned since the last step; it is recorded with the next step."""
         self._forwards = 0
         """Training forwards since the last backward."""
-        self._closure_forwards = 0
-        """Training forwards inside ``optimizer.step``, which a closure makes."""
+        self._closure_backward = False
+        """Whether a closure has made a backward inside this ``optimizer.step``."""
         self._has_fetched = False
         """Whether a loader has returned a batch since the last optimizer step."""
         self._models: set[Hashable] = set()
@@ -143,9 +143,7 @@ class Observer:
         elif training:
             self._syncing = syncing
             self._begin_training(rows)
-            in_closure = "optimizer" in stack
-            repeated = in_closure and self._closure_forwards > 0
-            self._closure_forwards += in_closure
+            repeated = self._closure_backward and "optimizer" in stack
             self.begin("forward")
             self._note_possible_end()
             if repeated:  # A closure may be called many times for one batch.
@@ -203,6 +201,7 @@ class Observer:
                 self.counts.train(samples, model)
             self.counts.backward()
             self._forwards = 0
+            self._closure_backward |= "optimizer" in stack
             self.begin("backward")
             self._note_possible_end()
             self._after_backward, self._untrained_end = True, None
@@ -222,7 +221,7 @@ class Observer:
         else:  # The begin was not reported: the optimizer gets the time since the last event.
             timeline.lap("optimizer")
             timeline.last_activity = "optimizer"
-        self._closure_forwards, self._eval_forward = 0, None
+        self._closure_backward, self._eval_forward = False, None
         has_trained = self.counts.segment_has_calls
         segments = self.counts.end_segment()
         models, self._models = frozenset(self._models), set()
@@ -284,6 +283,8 @@ class Observer:
         if self._untrained_end is not None:
             self._end_untrained_pass()
         training = self.in_step
+        if training and self.pauses.detour is not None:  # Validation after an unused backward.
+            self.pauses.end_detour()
         if ended := self.optimizers.last_steps():
             self._close_steps(ended)
         if not training:
