@@ -75,6 +75,32 @@ for epoch in range(2):
         update(model(x).sum())
 """,
     ),
+    "a batch sampler that repeats for ever, batches that do not show their size": (
+        [16, 16, 16, 2] * 10,
+        """
+class Boxes(Dataset):
+    def __len__(self):
+        return 50
+    def __getitem__(self, index):
+        return torch.randn(8), torch.zeros(1 + index % 3, 6)
+def collate(samples):
+    images, boxes = zip(*samples)
+    return torch.stack(images), torch.cat(boxes)
+def for_ever(loader):
+    batches = loader.batch_sampler
+    class Repeated:
+        def __iter__(self):
+            while True:
+                yield from batches
+    object.__setattr__(loader, "batch_sampler", Repeated())
+    return iter(loader)
+endless = for_ever(DataLoader(Boxes(), batch_size=16, collate_fn=collate))
+unread = iter(loader())
+for step in range(40):
+    images, boxes = next(endless)
+    update(model(images).pow(2).mean() + 0 * boxes.sum())
+""",
+    ),
     "batches that become larger, by a batch sampler": (
         [4] * 12 + [9, 20, 4],
         """

@@ -533,6 +533,17 @@ threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """,
+    "a_batch_to_look_at": """
+torch.manual_seed(0)
+net = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+batches = iter(DataLoader(TensorDataset(torch.randn(66, 8)), batch_size=4))
+fixed, = next(batches)
+for x, in batches:
+    optimizer.zero_grad()
+    (net(torch.randn(len(x), 8)).mean() - net(x).mean()).backward()
+    optimizer.step()
+""",
 }
 """Programs under a watcher with a fault, and programs whose steps cannot be told apart."""
 
@@ -547,6 +558,8 @@ def test_a_difference_is_a_doubt_with_both_numbers(tmp_path):
     assert "have 80 samples" in first["samples_are_lost"]
     assert "gave at least 1,280" in first["samples_are_lost"]
     assert first["samples_count_twice"].startswith("Doubtful [some-samples-unaccounted]")
+    assert "first step of rank 0 has 8 samples" in first["a_batch_to_look_at"]
+    assert "62 samples are right, not 66" in first["a_batch_to_look_at"]
     assert "2,560 samples" in first["samples_count_twice"]
     assert "only 1,280" in first["samples_count_twice"]
     assert "20 steps of rank 0" in first["steps_count_twice"]

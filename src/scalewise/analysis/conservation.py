@@ -27,6 +27,8 @@ MIN_REUSE = 2
 being used again on purpose."""
 MAX_SAMPLE_SHARE = 0.02
 """A share of the samples that may differ: counted batches and drawn samples are no exact twins."""
+MIN_LATER_STEPS = 4
+"""So many steps must follow the first one to say that it has more samples than usual."""
 MIN_UNEXPLAINED_SECONDS = 1.0
 MAX_UNEXPLAINED_SHARE = 0.10
 """Time that no span covers, or several cover, is doubtful from both of these on."""
@@ -57,7 +59,8 @@ def conservation_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
             ledgers = rank.notes.ledgers or Ledgers()
             if record.spec.samples_per_step:
                 ledgers = replace(ledgers, samples=None)
-            for kind, figures, error in _disagreements(ledgers):
+            first_step = _first_step_doubts(rank.steps.samples.tolist()) if ledgers.samples else ()
+            for kind, figures, error in (*_disagreements(ledgers), *first_step):
                 doubt = Doubt(kind, {**figures, "rank": rank.rank}, devices, error)
                 doubts.setdefault((kind, devices), doubt)
     return list(doubts.values())
@@ -126,6 +129,21 @@ def _sample_doubts(ledger: SampleLedger, steps: StepLedger) -> Iterator[Disagree
     if ledger.credited > ledger.most + batch + share and has_sizes and not is_reused:
         figures = {"credited": ledger.credited, "given": ledger.most}
         yield "some samples unaccounted", figures, UNKNOWN_ERROR
+
+
+def _first_step_doubts(samples: Sequence[int]) -> Iterator[Disagreement]:
+    """Find a first step with more samples than any other: a batch that was fetched before the
+    training, to look at its samples, may count.
+    """
+    first, later = samples[0] if len(samples) else 0, samples[1:]
+    if len(later) < MIN_LATER_STEPS:
+        return
+    most = max(later)
+    surplus = first - most
+    if first >= LARGE_FACTOR * most > 0 and surplus > MAX_SAMPLE_SHARE * sum(samples):
+        credited = sum(samples)
+        figures = {"credited": credited, "given": credited - surplus, "first": first}
+        yield "some samples unaccounted", figures, math.log(credited / (credited - surplus))
 
 
 def _time_doubts(ledger: TimeLedger, steps: StepLedger | None) -> Iterator[Disagreement]:

@@ -196,7 +196,13 @@ def _steps_unaccounted(recorded: int, updates: int, rank: int, *, apart: bool = 
     )
 
 
-def _samples_unaccounted(credited: int, given: int, rank: int) -> str:
+def _samples_unaccounted(credited: int, given: int, rank: int, first: int = 0) -> str:
+    if first:
+        return (
+            f"the first step of rank {rank} has {first:,} samples, more than any other: if a batch "
+            f"was fetched before the training and not trained on, {given:,} samples are right, not "
+            f"{credited:,}"
+        )
     if credited < given:
         return (
             f"the steps of rank {rank} have {credited:,} samples, but the loaders gave at least "

@@ -35,6 +35,7 @@ class LoaderSize:
     """How many samples the batches and the passes of a loader have."""
 
     __slots__ = (
+        "hides_sizes",
         "is_own",
         "least_rows",
         "length",
@@ -63,12 +64,15 @@ class LoaderSize:
         """Samples of the largest batch that was inspected; 0 if none was."""
         self.least_rows = 0
         """Of a loader whose batches have no known size: samples of the smallest one inspected."""
+        self.hides_sizes = False
+        """Whether an inspected batch showed no size, and nothing says how many are drawn for it."""
         self.smallest: int | None = None
         """Samples of the smallest batch of which a collate function left some out."""
 
     def note_batch(self, samples: int, drawn: int | None) -> None:
         """Note the samples of an inspected batch, and how many the sampler drew for it."""
         self.rows = max(self.rows, samples)
+        self.hides_sizes |= not self.size and not samples
         if not self.size and samples:  # A sampler of its own may draw batches of several sizes.
             self.least_rows = min(self.least_rows or samples, samples)
         if self.size and drawn == self.size and samples < drawn:
@@ -136,6 +140,7 @@ class LoaderPasses:
 def add_up(passes: list[Pass], totals: dict[str, int]) -> dict[str, int]:
     """Add the samples of passes to ``totals``. Of loaders that are read in turn, batch by batch,
     only the one with most samples counts for ``least``: a step may count the samples of one.
+    ``most`` is 0 if it is unknown.
     """
     totals = dict(totals)
     group: dict[int, int] = {}  # Samples by loader id, of loaders that are read in turn.
@@ -153,4 +158,6 @@ def add_up(passes: list[Pass], totals: dict[str, int]) -> dict[str, int]:
         group_end = max(group_end, this.last)
         group[this.loader.loader_id] = group.get(this.loader.loader_id, 0) + least
     totals["least"] += max(group.values(), default=0)
+    if any(this.loader.hides_sizes for this in passes):
+        totals["most"] = 0
     return totals

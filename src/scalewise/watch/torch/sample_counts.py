@@ -75,6 +75,8 @@ class SampleCounts:
         self._last_loader: Hashable = None
         self._pending: PendingBatches = {}
         self._largest_batch = 0
+        self._hides_sizes = False
+        """Whether the first batches did not show their sizes: then the model's input does."""
         self._unused = Batch(0, 0)
         """What is left of the current batch: no model has been called with it yet."""
         self._taken_rows = self._failed = 0
@@ -241,7 +243,9 @@ class SampleCounts:
             # After the first steps the hooks do not look into batches that equal the input. If the
             # input has more rows, take the largest batch; ``input_differs`` makes them look again.
             largest = self._largest_batch
-            return Batch(largest, largest) if rows and rows > largest > 0 else None
+            self._hides_sizes |= not largest
+            takes_largest = rows and rows > largest and not self._hides_sizes
+            return Batch(largest, largest) if takes_largest else None
         total = Batch(sum(batch.samples for batch in known), sum(batch.rows for batch in known))
         more = self._pending.get(self._last_loader, [])
         while rows is not None and total.rows < rows and more and more[0] is not None:
