@@ -657,7 +657,10 @@ class Hooks:
 
 def needs_closure(optimizer: Any) -> bool:
     """Return whether an optimizer's ``step`` must be given a closure, as that of LBFGS."""
-    closure = signature(type(optimizer).step).parameters.get("closure")
+    try:
+        closure = signature(type(optimizer).step).parameters.get("closure")
+    except (AttributeError, TypeError, ValueError):  # It is no Python function.
+        return False
     return closure is not None and closure.default is Parameter.empty
 
 
