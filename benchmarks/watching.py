@@ -71,10 +71,10 @@ def main() -> None:
 
 def measure(ranks: int, target: float, seconds: float) -> dict:
     """Run this file as the script of a study, and return what its rank 0 found."""
+    command = "import sys; sys.argv[0] = 'scalewise'; from scalewise.cli import main; main()"
     with tempfile.TemporaryDirectory() as folder:
-        scalewise = Path(sys.executable).parent / "scalewise"
-        argv = [scalewise, "run", "--on", str(ranks), "--", Path(__file__).absolute()]
-        argv += [str(target), str(seconds)]
+        argv = [sys.executable, "-c", command, "run", "--on", str(ranks), "--"]
+        argv += [Path(__file__).absolute(), str(target), str(seconds)]
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
