@@ -59,8 +59,7 @@ def conservation_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
             ledgers = rank.notes.ledgers or Ledgers()
             if record.spec.samples_per_step:
                 ledgers = replace(ledgers, samples=None)
-            first_step = _first_step_doubts(rank.steps.samples.tolist()) if ledgers.samples else ()
-            for kind, figures, error in (*_disagreements(ledgers), *first_step):
+            for kind, figures, error in _disagreements(ledgers):
                 doubt = Doubt(kind, {**figures, "rank": rank.rank}, devices, error)
                 doubts.setdefault((kind, devices), doubt)
     return list(doubts.values())
@@ -77,6 +76,8 @@ def _disagreements(ledgers: Ledgers) -> Iterator[Disagreement]:
         yield from _step_doubts(ledgers.steps)
     if ledgers.samples and ledgers.steps:
         yield from _sample_doubts(ledgers.samples, ledgers.steps)
+        if ledgers.samples.batches:
+            yield from _first_step_doubts(ledgers.samples, ledgers.steps)
     if ledgers.time:
         yield from _time_doubts(ledgers.time, ledgers.steps)
 
@@ -131,19 +132,17 @@ def _sample_doubts(ledger: SampleLedger, steps: StepLedger) -> Iterator[Disagree
         yield "some samples unaccounted", figures, UNKNOWN_ERROR
 
 
-def _first_step_doubts(samples: Sequence[int]) -> Iterator[Disagreement]:
+def _first_step_doubts(ledger: SampleLedger, steps: StepLedger) -> Iterator[Disagreement]:
     """Find a first step with more samples than any other: a batch that was fetched before the
     training, to look at its samples, may count.
     """
-    first, later = samples[0] if len(samples) else 0, samples[1:]
-    if len(later) < MIN_LATER_STEPS:
-        return
-    most = max(later)
-    surplus = first - most
-    if first >= LARGE_FACTOR * most > 0 and surplus > MAX_SAMPLE_SHARE * sum(samples):
-        credited = sum(samples)
-        figures = {"credited": credited, "given": credited - surplus, "first": first}
-        yield "some samples unaccounted", figures, math.log(credited / (credited - surplus))
+    surplus = ledger.first - ledger.later
+    is_large = ledger.first >= LARGE_FACTOR * ledger.later > 0
+    matters = surplus > MAX_SAMPLE_SHARE * ledger.credited
+    if is_large and matters and steps.recorded > MIN_LATER_STEPS:
+        given = ledger.credited - surplus
+        figures = {"credited": ledger.credited, "given": given, "first": ledger.first}
+        yield "some samples unaccounted", figures, math.log(ledger.credited / given)
 
 
 def _time_doubts(ledger: TimeLedger, steps: StepLedger | None) -> Iterator[Disagreement]:

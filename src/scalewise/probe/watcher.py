@@ -82,6 +82,8 @@ class Watcher:
         self._pauses = 0
         self.span("launch", self.launched - self.wall_offset, self._build_start)
         self.samples = 0
+        self.first_samples = self.most_later_samples = 0
+        """Samples of the first step, and the most of any later one."""
         """Samples of all recorded steps."""
         self._world = 1
         """The number of ranks; ``spec.topology.world`` counts devices."""
@@ -148,8 +150,12 @@ class Watcher:
             if not self._is_first(rank):  # Two processes began at the same time.
                 return self._yield_to_other_process(rank)
         probe.add_rows(rows)
+        samples = [row[0] for row in rows]
+        self.samples += sum(samples)
+        if not self.steps and samples:
+            self.first_samples = samples.pop(0)
+        self.most_later_samples = max(self.most_later_samples, *samples, 0)
         self.steps += len(rows)
-        self.samples += sum(row[0] for row in rows)
         now = time.monotonic()
         if now - self._last_flush > FLUSH_SECONDS or self.steps <= UNBUFFERED_STEPS:
             probe.flush()

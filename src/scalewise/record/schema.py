@@ -407,6 +407,9 @@ class SampleLedger:
     passes: int = 0
     steps_since_fetch: int = 0
     """Optimizer steps after the last batch of a loader."""
+    first: int = 0
+    """Samples of the first step; ``later``: the most of any later step."""
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ class Ledgers:
                     "skipped": self.skipped_samples(),
                     **self._passes.totals(),
                     "steps_since_fetch": counts.calls_since_fetch,
+                    "first": watcher.first_samples,
+                    "later": watcher.most_later_samples,
                 }
         return {"ledgers": values}
 
