@@ -37,6 +37,14 @@ def train(net, optimizer, batches):
         error(net, x, y).backward()
         optimizer.step()
 
+def closure_of(net, optimizer, x, y):
+    def closure():
+        optimizer.zero_grad()
+        loss = error(net, x, y)
+        loss.backward()
+        return loss
+    return closure
+
 def train_by_hand(net, batches):
     for x, y in batches:
         net.zero_grad()
@@ -369,12 +377,7 @@ optimizer.step(closure)
 net = model()
 x, y = torch.randn(32, 8), torch.randn(32, 1)
 optimizer = torch.optim.LBFGS(net.parameters(), max_iter=50, line_search_fn="strong_wolfe")
-def closure():
-    optimizer.zero_grad()
-    loss = error(net, x, y)
-    loss.backward()
-    return loss
-optimizer.step(closure)
+optimizer.step(closure_of(net, optimizer, x, y))
 """),
     "last_validation_after_an_unused_backward": (6, 448, """
 net = model()
@@ -393,12 +396,7 @@ for epoch in range(3):
 net = model()
 optimizer = torch.optim.LBFGS(net.parameters(), max_iter=4)
 for x, y in loader(640):
-    def closure():
-        optimizer.zero_grad()
-        loss = error(net, x, y)
-        loss.backward()
-        return loss
-    optimizer.step(closure)
+    optimizer.step(closure_of(net, optimizer, x, y))
 """),
     "lookahead": (20, 640, """
 class Lookahead(torch.optim.Optimizer):

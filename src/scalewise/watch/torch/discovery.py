@@ -344,7 +344,7 @@ class Discovery:
     def __init__(
         self,
         before_call: Callable[..., Any],
-        after_call: Callable[[bool], None],
+        after_call: Callable[..., None],
         safe: Callable[[Callable[..., Any]], Callable[..., None]],
         wrap_call: Callable[..., Callable[..., Any]],
         wrap_inner_call: Callable[..., Callable[..., Any]],
@@ -400,7 +400,7 @@ class Discovery:
         if self._running is not None:
             (_, recorded), self._running = self._running, None
             if recorded:
-                self._after_call(False)  # noqa: FBT003
+                self._after_call(has_failed=False)
         self.settle()
 
     def remove(self) -> None:
@@ -460,7 +460,7 @@ class Discovery:
             (_, recorded), self._running = self._running, None
             if recorded:
                 has_failed = result is None and sys.exc_info()[1] is not self._handled
-                self._after_call(has_failed)
+                self._after_call(has_failed=has_failed)
             self._handled = None
             if self._settle_after_call:
                 self.settle()

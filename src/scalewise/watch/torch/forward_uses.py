@@ -86,8 +86,9 @@ class ForwardUses:
         last = max(*batches, exhausted_at + 1)
         return tuple(
             (index, batch > 0)
-            for index, (batch, *nodes) in enumerate(self.forwards)
-            if (batch, *nodes) in unused and (not batch or (batch < last and batch not in batches))
+            for index, (batch, begin, end) in enumerate(self.forwards)
+            if (batch, begin, end) in unused
+            and (not batch or (batch < last and batch not in batches))
         )
 
     def _find_used(self, forwards: list[Forward], losses: Iterable[Any]) -> list[Forward]:

@@ -321,7 +321,7 @@ class Hooks:
     def _looks_into_batches(self) -> bool:
         return self.watcher.steps <= INSPECTED_STEPS or self._stretches.compares_always
 
-    def _end_forward(self, has_failed: bool) -> None:
+    def _end_forward(self, *, has_failed: bool) -> None:
         failed = has_failed and is_grad_enabled()
         self.add_event(("failed",) if failed else ("forwarded",))
         if is_grad_enabled() and not failed:
