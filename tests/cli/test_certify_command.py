@@ -102,3 +102,10 @@ def test_an_unfinished_run_is_named(scalewise, tmp_path):
     code, out, _ = scalewise("certify", tmp_path / "certificate")
     assert code == 0
     assert "has no sketches: the run has not finished" in " ".join(out.split())
+
+
+def test_a_missing_folder_is_told_with_what_to_give(scalewise):
+    code, _, err = scalewise("certify", "runs/nothing")
+    assert code == 1
+    assert "error: there is no runs/nothing" in err
+    assert "a folder that `certify` has made" in err

@@ -99,4 +99,7 @@ def _load_study(args: list[str], on: str | None, variant: str | None) -> "StudyS
     if len(args) > 1 or args[0].endswith(".py"):
         hint = "scalewise certify --on 1,2 -- train.py; or folders that `certify` has made"
         raise SpecError("a program needs --on, the devices to run it on", hint=hint)
+    if not Path(args[0]).exists():
+        hint = "give a study file, a folder that `certify` has made, or --on 1,2 -- train.py"
+        raise SpecError(f"there is no {args[0]}", hint=hint)
     return study.load(Path(args[0]), variant)
