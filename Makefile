@@ -15,7 +15,7 @@ PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # The files of tests that carry a mark: collecting all others too takes a quarter of a minute.
 marked = $(shell grep -rlE --include='*.py' 'mark\.$(1)\b' tests)
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser test-interchange screenshot bench bench-prediction soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser test-interchange screenshot bench bench-prediction soak hunt clean
 
 install: $(READY)
 
@@ -157,6 +157,11 @@ bench-prediction: $(READY)  ## What we claim about predictions: every law and th
 soak: .venv/.engines .venv/.slurm .venv/.fashion  ## Long campaigns, by hand.
 	$(BIN)/python tests/support/user_python.py
 	$(BIN)/python -m pytest -m "soak and not gpu" --timeout 3600
+
+MINUTES ?= 10
+
+hunt: $(READY)  ## Random faults, MINUTES of them (10): kills, damaged folders, mutated inputs, bad disks.
+	$(BIN)/python tests/hunt/hunt.py --minutes $(MINUTES)
 
 clean:
 	rm -rf .venv runs
