@@ -7,7 +7,18 @@ import pytest
 
 import hunt
 
-KEPT = [pytest.param(ground, case, id=name) for name, ground, case in hunt.kept_cases()]
+
+def _marks(ground: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a ground's cases: torch ranks and Slurm have targets of their own."""
+    needs = getattr(hunt.load(ground), "NEEDS", ())
+    marks = {"torch": pytest.mark.training, "slurm": pytest.mark.slurm}
+    return [marks[need] for need in needs if need in marks]
+
+
+KEPT = [
+    pytest.param(ground, case, id=name, marks=_marks(ground))
+    for name, ground, case in hunt.kept_cases()
+]
 
 
 @pytest.mark.parametrize(("ground", "case"), KEPT)
