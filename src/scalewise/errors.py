@@ -10,6 +10,7 @@ ScalewiseError
 │   └── OutOfReach   a run cannot be ended from here -> end it on its machine, as its user
 ├── RecordError      reading or writing a file fails -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
+│   ├── NotReadable  no regular file, or too large   -> put a file in its place
 │   └── Broken       a file of a data set is broken  -> its path is named
 ├── DoubtfulData     a doubt blocks the answer       -> mend it, or insist with --despite
 ├── NotEnoughData    the analysis needs more runs    -> measure more points
@@ -100,6 +101,16 @@ class RecordError(ScalewiseError, OSError):
 
 class NewerSchema(RecordError):
     """A file was written by a later version of scalewise, in a format that this one cannot read."""
+
+
+class NotReadable(RecordError):
+    """A path is not a regular file, leads out of its folder, or is too large."""
+
+    def __init__(
+        self, path: object, reason: str, hint: str = "put a regular file in its place"
+    ) -> None:
+        super().__init__(f"cannot read {path}: {reason}", hint=hint)
+        self.strerror = reason  # As of any OSError, for those who write their own message.
 
 
 class Broken(RecordError):

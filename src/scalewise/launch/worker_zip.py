@@ -12,7 +12,7 @@ from scalewise.record.write import write_bytes
 
 FILE_NAME = "worker.zip"
 MODULES = (
-    "__init__.py", "errors.py", "validate.py", "plugins.py", "spec",
+    "__init__.py", "errors.py", "files.py", "validate.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "record/log.py",
     "record/rank_tail.py", "record/failure_cause.py", "record/schema.py",
     "record/checkpoints.py", "probe", "watch", "frameworks",

@@ -1,0 +1,81 @@
+"""Open files that may be damaged or hostile: regular files only, and no more bytes than a limit.
+
+A named pipe would block who opens it, a device may never end, and a link may lead to a file that
+nobody meant to show.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from scalewise.errors import NotReadable
+
+MEBIBYTE = 1 << 20
+JSON_LIMIT = 64 * MEBIBYTE
+"""The largest JSON file that is read."""
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: Path, within: Path | None = None) -> BinaryIO:
+    """Open a regular file to read its bytes; refuse anything else without waiting for it.
+
+    If ``within`` is given, a link is refused that leads to a file outside of that folder. A missing
+    file and the like raise an OSError, as in ``open``.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    if within is not None and path.is_symlink():
+        target = Path(os.path.realpath(path))
+        if not target.is_relative_to(os.path.realpath(within)):
+            reason = f"it is a link that leads out of {within}"
+            raise NotReadable(path, reason, "put the file in place of the link")
+        path = target
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if reason := _other_kind(path):  # A socket cannot even be opened.
+            raise NotReadable(path, reason) from error
+        raise
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise NotReadable(path, _kind(mode))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_file(path: Path, limit: int = JSON_LIMIT, within: Path | None = None) -> bytes:
+    """Return the bytes of a regular file; refuse a file of more than ``limit`` bytes, unread."""
+    with open_regular(path, within) as file:
+        too_large = os.fstat(file.fileno()).st_size > limit
+        content = b"" if too_large else file.read(limit + 1)  # It may have grown meanwhile.
+    if too_large or len(content) > limit:
+        raise NotReadable(
+            path,
+            f"it is larger than {limit // MEBIBYTE} MiB",
+            "find out what wrote so much into it",
+        )
+    return content
+
+
+def _other_kind(path: Path) -> str:
+    """Return what a path is if it is not a regular file; empty if it is one, or is missing."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(mode) else _kind(mode)
+
+
+def _kind(mode: int) -> str:
+    kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
+    return f"it is {kind}, not a file"
