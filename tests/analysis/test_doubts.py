@@ -15,14 +15,14 @@ from builders import a_study
 from fake_study import play_all
 from guard_cases import FAULTY, healthy
 from paths import DOCS, TESTS
-from scalewise import results
+from scalewise import api, results
 from scalewise.analysis.doubts import with_doubts
 from scalewise.analysis.measure import Doubt, Estimate, curve_from_numbers
 from scalewise.analysis.measure.doubt import SEVERITIES, code_of, widening
 from scalewise.analysis.predict import predict
 from scalewise.catalog.curves import load_published_curves
 from scalewise.record.write import rank_file, write_json
-from scalewise.report.text.doubts import DOUBT_TEXT, MENDS, alert_lines
+from scalewise.report.text.doubts import DOUBT_TEXT, MENDS, alert_lines, warning_text
 
 FOLDERS, PUBLISHED = TESTS / "folders", TESTS.parent / "studies" / "published"
 Change = Callable[[int, int, list[dict[str, Any]]], list[dict[str, Any]]]
@@ -283,3 +283,13 @@ def test_many_doubts_are_counted():
     lines = alert_lines([*simple, Doubt("rehearsed", {"nodes": 2, "hosts": 1}, 4)])
     assert "(and 1 more like this)" in lines[0]
     assert len(kinds) > 3
+
+
+def test_trouble_with_disks_and_clocks_is_said(tmp_path):
+    disk = {"error": "No space left on device", "refused": 12.4, "blocked": 5.0}
+    folder = a_folder(tmp_path, noting(2, disk=disk, clock_set=[3600.0]), steps=40)
+    doubts = [doubt for point in api.measure(folder).points for doubt in point.warnings]
+    sentences = " ".join(map(warning_text, doubts))
+    assert "refused the lines of rank 0 for 12.4 s (No space left on device)" in sentences
+    assert "single writes of rank 0 to its disk took 5 s" in sentences
+    assert "was set by +3,600 s during a run" in sentences

@@ -1,6 +1,8 @@
 """The run folder: append-only, readable after a crash, versioned."""
 
+import errno
 import json
+import math
 import os
 import resource
 import signal
@@ -438,6 +440,71 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert "stays readable" in full.value.hint
     assert read_tail(tmp_path, 0, 1).last["filler"] == "x" * 40
+
+
+class RefusingDisk:
+    """Stands for ``os.write``: takes ``room`` bytes, then refuses with ``error``."""
+
+    def __init__(self, monkeypatch, room=math.inf, error=errno.ENOSPC):
+        self.room, self.error, self._write = room, error, os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, file, data):
+        if self.room <= 0:
+            raise OSError(self.error, os.strerror(self.error))
+        count = self._write(file, bytes(data)[: int(min(self.room, 7))])  # Short writes.
+        self.room -= count
+        return count
+
+
+@pytest.mark.parametrize(
+    "error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EIO]
+)
+def test_lines_that_a_disk_refuses_are_written_whole_and_in_order_later(
+    tmp_path, monkeypatch, error, capsys
+):
+    disk = RefusingDisk(monkeypatch, room=50, error=error)
+    file = RankFile(tmp_path, 0, 1)
+    for number in range(10):
+        file.line({"number": number})
+    assert 40 < len(rank_file(tmp_path, 0).read_bytes()) <= 56  # A part of a line, then nothing.
+    disk.room = math.inf
+    file.write_kept()
+    file.line({"ended": 1.0})
+    file.close()
+    lines = [json.loads(line) for line in rank_file(tmp_path, 0).read_text().splitlines()]
+    assert [line["number"] for line in lines if "number" in line] == list(range(10))
+    assert lines[-2]["disk"]["error"] == os.strerror(error) and "ended" in lines[-1]
+    assert capsys.readouterr().err.count("trying again for 60 s") == 1
+
+
+def test_a_disk_that_refuses_for_too_long_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEWISE_DISK_PATIENCE", "0.2")
+    file = RankFile(tmp_path, 0, 1)
+    RefusingDisk(monkeypatch, room=0)
+    file.line({"kept": 1})
+    with pytest.raises(RecordError, match=r"cannot write .*: No space left on device"):
+        file.settle()
+    with pytest.raises(RecordError):
+        file.line({"kept": 2})
+
+
+def test_what_a_disk_refuses_is_not_kept_without_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("scalewise.record.write.MAX_KEPT_BYTES", 1000)
+    file = RankFile(tmp_path, 0, 1)
+    RefusingDisk(monkeypatch, room=0)
+    for _ in range(10):
+        file.line({"filler": "x" * 40})
+    with pytest.raises(RecordError):
+        file.line({"filler": "x" * 400})
+
+
+def test_a_write_that_takes_long_is_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr("scalewise.record.write.BLOCKED_SECONDS", -1.0)
+    file = RankFile(tmp_path, 0, 1)
+    file.line({"number": 0})
+    file.line({"number": 1})
+    assert '"disk":{"error":null,"refused":0.0,"blocked":0.0}' in file.path.read_text()
 
 
 def test_reading_names_a_missing_rank_file(tmp_path):

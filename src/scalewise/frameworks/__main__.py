@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import FrameworkMissing, ScalewiseError
+from scalewise.errors import FrameworkMissing, RecordError, ScalewiseError
 from scalewise.frameworks import Framework, data_verb
 from scalewise.frameworks.loop import Training
 from scalewise.frameworks.pickles import describe_failure
@@ -74,14 +74,27 @@ def do_train(argument: str) -> int:
             traceback.print_exc()
         rank = identity.rank if identity else 0
         failure = _describe(problem)
-        print(f"rank {rank} failed: {failure}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # The log's disk may be full.
+            print(f"rank {rank} failed: {failure}", file=sys.stderr, flush=True)
         try:
             line = {"failed": failure, "kind": "error", "at": time.time(), **_process_identity()}
             RankFile(attempt.folder, rank, attempt.number).line(line)
         except OSError as error:  # For example, the disk is full.
-            print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
+            with suppress(OSError):
+                print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
+    finally:
+        _drop_unwritable_output()
     return 0
+
+
+def _drop_unwritable_output() -> None:
+    """Drop what the log's disk refuses, so that Python does not exit with code 120 for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def do_close(argument: str) -> None:
@@ -141,10 +154,11 @@ def _run_rank(
             damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
                 log.print_end(memory, exchange, stopped_at)
-    finally:
-        if heartbeat:
-            heartbeat.close()
-        probe.flush()
+    except BaseException:
+        with suppress(RecordError):
+            _flush_last(probe, heartbeat)
+        raise
+    _flush_last(probe, heartbeat)
     probe.note(
         **({"left": stopped_at} if stopped_at else {"ended": probe.wall()}),
         launched=job_launched,
@@ -157,6 +171,14 @@ def _run_rank(
         flush=round(probe.flush_seconds, 6),
     )
     file.close()
+
+
+def _flush_last(probe: Probe, heartbeat: Heartbeat | None) -> None:
+    """Write everything that a rank has measured, as soon as the disk takes it."""
+    if heartbeat:
+        heartbeat.close()
+    probe.flush()
+    probe.settle()
 
 
 def do_check(argument: str) -> None:

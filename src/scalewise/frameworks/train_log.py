@@ -1,6 +1,7 @@
 """The lines that rank 0 prints to ``log.txt``."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from scalewise.frameworks import Quality, Session
@@ -115,5 +116,6 @@ def _describe_noise(
 
 
 def say(line: str) -> None:
-    """Print one line of the log at once."""
-    print(line, flush=True)
+    """Print one line of the log at once; a log that cannot be written does not end the training."""
+    with suppress(OSError):
+        print(line, flush=True)

@@ -5,6 +5,7 @@ A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and 
 """
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,9 @@ LINE_STEPS = 100
 """Maximum number of steps in one line of the rank file."""
 UNSAMPLED_STEPS = 1000
 """So many first steps all get an entry; of later steps, only those that ``is_recorded`` chooses."""
+
+SET_SECONDS = 1.0
+"""By so much the wall clock must jump to count as set; it is slewed by less."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
 """One step: its samples, lap names, marks (before, between and after laps) and further facts."""
@@ -87,6 +91,7 @@ class Probe:
         self._file = file
         # Wall-clock time minus monotonic time: later changes of the wall clock have no effect.
         self._wall_offset = (time.time() if wall is None else wall) - self.clock.now()
+        self._clock_set: list[float] = []
         self._lock = Lock()
         self._rows: list[Row] = []
         self._names: list[str] = []
@@ -129,6 +134,11 @@ class Probe:
             self.flush()
             self.note(failed=failed, kind=kind, at=self.wall())
 
+    def settle(self, seconds: float = math.inf) -> None:
+        """Wait until the disk has taken everything: at most ``seconds``, and as it may refuse."""
+        with self._lock:
+            self._file.settle(seconds)
+
     @property
     def laps_done(self) -> int:
         """The number of finished laps in the current step."""
@@ -165,6 +175,8 @@ class Probe:
         """
         began = timer()
         with self._lock:
+            self._file.write_kept()
+            self._note_set_clock()
             # A device passes marks in order, so all steps before a finished step are finished.
             finished = (
                 index + 1
@@ -182,6 +194,15 @@ class Probe:
             # Delete only the rows that were written: the training thread may append meanwhile.
             del self._rows[:count]
         self.flush_seconds += timer() - began
+
+    def _note_set_clock(self) -> None:
+        """Note that the host's wall clock was set, if it was."""
+        if self.clock.simulated:
+            return
+        ahead = time.time() - self.wall() - sum(self._clock_set)
+        if abs(ahead) > SET_SECONDS:
+            self._clock_set.append(round(ahead, 1))
+            self._file.line({"clock_set": self._clock_set})
 
     def _line(self, rows: list[Row]) -> dict[str, Any]:
         """Return one line of the rank file for steps with the same lap names."""

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import time
+from contextlib import suppress
 from threading import Thread
 
 from scalewise.errors import RecordError
@@ -17,6 +18,9 @@ from scalewise.probe import Probe
 
 STALL_SECONDS = 10.0
 """After so long without progress (a step, span or tick), a rank records what it is doing."""
+
+LAST_WAIT_SECONDS = 3.0
+"""So long a rank that must end waits for its disk; it is killed 5 s after SIGTERM."""
 
 
 class Heartbeat:
@@ -78,4 +82,6 @@ class Heartbeat:
 
     def _exit(self, reason: str, kind: str, code: int = 128 + signal.SIGTERM) -> None:
         self._probe.record_failure(reason, kind=kind)
+        with suppress(RecordError):
+            self._probe.settle(LAST_WAIT_SECONDS)
         os._exit(code)

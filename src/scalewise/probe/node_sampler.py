@@ -6,7 +6,6 @@ error it exits silently; the run continues. A quantity that the machine does not
 """
 
 import ctypes
-import json
 import os
 import select
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.probe.clock_offsets import find_time_server, measure_offset
-from scalewise.record.write import SCHEMA
+from scalewise.record.write import SCHEMA, LineFile
 
 SAMPLE_SECONDS = 1.0
 SEARCH_SECONDS = 10.0
@@ -56,34 +55,29 @@ def sample_until_end(folder: Path, pid: int) -> None:
         "memory": _memory_bytes()["MemTotal"],
         "devices": [device.facts() for device in devices],
     }
-    with node_file(folder, host).open("ab", buffering=0) as file:
-        # The last line of an earlier attempt may be incomplete.
-        newline = b"\n" if file.tell() else b""
-        file.write(newline + _line(attempt, header))
-        wall_offset, due, ended = time.time() - time.monotonic(), time.monotonic(), False
-        while not ended:
-            ended = end.wait(due - time.monotonic()) or processes.all_ended
-            signal.alarm(SAMPLE_TIMEOUT_SECONDS)
-            processes.search()
-            memory = _memory_bytes()
-            busy, own = processor.shares(processes.ticks())
-            values = {
-                "at": round(wall_offset + time.monotonic(), 3),
-                "cpu": busy,
-                "own": own,
-                "memory": memory["MemTotal"] - memory["MemAvailable"],
-                "energy": processor.energy(),
-                "devices": [device.sample(processes) for device in devices],
-            }
-            if time_server and (offset := measure_offset(time_server)):
-                values["ahead"], values["within"] = round(offset[0], 7), round(offset[1], 7)
-            values["spent"] = round(time.process_time(), 4)
-            file.write(_line(attempt, values))
-            due = max(due + SAMPLE_SECONDS, time.monotonic())
-
-
-def _line(attempt: int, values: Mapping[str, Any]) -> bytes:
-    return json.dumps({"attempt": attempt, **values}, separators=(",", ":")).encode() + b"\n"
+    file = LineFile(node_file(folder, host), attempt)
+    file.line(header)
+    wall_offset, due, ended = time.time() - time.monotonic(), time.monotonic(), False
+    while not ended:
+        ended = end.wait(due - time.monotonic()) or processes.all_ended
+        signal.alarm(SAMPLE_TIMEOUT_SECONDS)
+        processes.search()
+        memory = _memory_bytes()
+        busy, own = processor.shares(processes.ticks())
+        values = {
+            "at": round(wall_offset + time.monotonic(), 3),
+            "cpu": busy,
+            "own": own,
+            "memory": memory["MemTotal"] - memory["MemAvailable"],
+            "energy": processor.energy(),
+            "devices": [device.sample(processes) for device in devices],
+        }
+        if time_server and (offset := measure_offset(time_server)):
+            values["ahead"], values["within"] = round(offset[0], 7), round(offset[1], 7)
+        values["spent"] = round(time.process_time(), 4)
+        file.line(values)
+        due = max(due + SAMPLE_SECONDS, time.monotonic())
+    file.close()
 
 
 class EndOfRun:

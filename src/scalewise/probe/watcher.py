@@ -275,7 +275,9 @@ class Watcher:
         if problem is not None and not isinstance(problem, KeyboardInterrupt):
             with suppress(Exception):
                 self.flush_events()
-            return probe.record_failure(f"{type(problem).__name__}: {problem}", kind="error")
+            probe.record_failure(f"{type(problem).__name__}: {problem}", kind="error")
+            probe.settle()
+            return
         memory = None
         for get_facts in self.end_facts:
             try:
@@ -300,7 +302,8 @@ class Watcher:
                 "validation": 0,
             }
         )
-        return probe.note(
+        probe.settle()  # A line about trouble with the disk must come before the last one.
+        probe.note(
             ended=probe.wall(),
             launched=self._first_launched,
             simulated=False,
@@ -313,6 +316,7 @@ class Watcher:
             taken=self.steps,
             alone=self.too_few_ranks,  # True if fewer ranks trained than were requested.
         )
+        probe.settle()
 
 
 class ExplicitSteps:

@@ -472,6 +472,18 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskTrouble:
+    """What kept a rank from writing its lines; all of them are in its file nevertheless."""
+
+    error: str | None = None
+    """Why the disk refused lines, as the system says it, the last time."""
+    refused: float = 0.0
+    """Seconds in which it refused them, in total."""
+    blocked: float = 0.0
+    """Seconds that single writes took which took longer than a second, in total."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankNotes:
     """The newest value of everything that a rank notes beside its steps and spans."""
 
@@ -523,6 +535,9 @@ class RankNotes:
     failed: str | None = None
     """The error that the rank itself reported."""
     stall: Stall | None = key("stalled", kind=Stall)
+    disk: DiskTrouble | None = key("disk", kind=DiskTrouble)
+    clock_set: tuple[float, ...] = ()
+    """By how many seconds the host's wall clock was set while the rank ran, each time."""
 
     @classmethod
     def from_lines(cls, newest_first: Iterable[Mapping[str, Any]]) -> "RankNotes":

@@ -2,18 +2,34 @@
 
 import errno
 import json
+import math
 import os
+import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError
+from scalewise.record.schema import DiskTrouble
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 SCHEMA = 1
 """The major version of the run folder's format; readers refuse newer versions."""
+DISK_PATIENCE_SECONDS = 60.0
+"""So long a rank keeps the lines that its disk refuses, unless SCALEWISE_DISK_PATIENCE says more
+or less.
+"""
+RETRY_SECONDS = 0.5
+"""Time between two tries to write while nothing else is left to do."""
+BLOCKED_SECONDS = 1.0
+"""A write that takes longer is noted."""
+MAX_KEPT_BYTES = 16 << 20
+STALE_ERRORS = (errno.ESTALE, errno.ENOTCONN, errno.EIO)
+"""After these errors the file is opened again: its handle may be of a server that restarted."""
 
 
 def rank_file(folder: Path, rank: int) -> Path:
@@ -69,41 +85,127 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
-class RankFile:
-    """One rank's file of JSON lines; a simulation is ``buffered``: ``close`` writes all lines."""
+class LineFile:
+    """An append-only file of JSON lines, for one attempt.
 
-    def __init__(self, folder: Path, rank: int, attempt: int, *, buffered: bool = False) -> None:
-        self.path = rank_file(folder, rank)
+    What the disk refuses is kept in memory, and written in order once the disk takes it again; a
+    line of which only a part was written is completed then. ``RecordError`` if the disk refuses
+    for more than ``SCALEWISE_DISK_PATIENCE`` seconds. A line ``disk`` says what happened.
+    """
+
+    def __init__(self, path: Path, attempt: int) -> None:
+        self.path = path
         self.attempt = attempt
-        self._buffer: list[bytes] | None = [] if buffered else None
+        self._kept = bytearray()  # What is not written yet.
+        self._error: OSError | None = None  # Why the disk refuses; None if it does not.
+        self._refused_since = 0.0  # By time.monotonic().
+        self._trouble = DiskTrouble()
+        self._has_news = False  # Whether ``_trouble`` has changed since it was written.
+        self._patience = float(os.environ.get("SCALEWISE_DISK_PATIENCE", DISK_PATIENCE_SECONDS))
         try:
             cut_off = False  # Whether the last line, of an earlier attempt, is incomplete.
             if self.path.exists() and self.path.stat().st_size:
                 with self.path.open("rb") as file:
                     file.seek(-1, os.SEEK_END)
                     cut_off = file.read(1) != b"\n"
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            self._file = os.open(self.path, flags, 0o666)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         if cut_off:
             self._write(b"\n")
 
     def line(self, values: Mapping[str, Any]) -> None:
-        text = _encode({"attempt": self.attempt, **values}).encode() + b"\n"
-        if self._buffer is None:
-            self._write(text)
+        """Append a line."""
+        if self._has_news:
+            self._has_news = False
+            self._write(self._encode({"disk": asdict(self._trouble)}))
+        self._write(self._encode(values))
+
+    def write_kept(self) -> None:
+        """Write what the disk has refused so far; keep what it refuses again."""
+        if not self._kept:
+            return
+        began = time.monotonic()
+        try:
+            if self._error and self._error.errno in STALE_ERRORS:
+                self._reopen()
+            while self._kept:
+                count = os.write(self._file, self._kept)
+                if not count:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                del self._kept[:count]
+        except OSError as error:
+            self._refuse(error, began)
         else:
-            self._buffer.append(text)
+            ended = time.monotonic()
+            if self._error:
+                seconds = round(self._trouble.refused + ended - self._refused_since, 1)
+                self._add_trouble(error=self._error.strerror or str(self._error), refused=seconds)
+                self._error = None
+            elif ended - began > BLOCKED_SECONDS:
+                self._add_trouble(blocked=round(self._trouble.blocked + ended - began, 1))
+
+    def settle(self, seconds: float = math.inf) -> None:
+        """Wait until everything is written: at most ``seconds``, and as the disk may refuse."""
+        ends = time.monotonic() + seconds
+        self.write_kept()
+        while self._kept and time.monotonic() < ends:
+            time.sleep(RETRY_SECONDS)
+            self.write_kept()
 
     def close(self) -> None:
-        """Write the buffered lines, and close the file."""
-        self._write(b"".join(self._buffer or []))
-        os.close(self._file)
+        """Write everything, and close the file."""
+        try:
+            self.settle()
+        finally:
+            os.close(self._file)
+
+    def _encode(self, values: Mapping[str, Any]) -> bytes:
+        return _encode({"attempt": self.attempt, **values}).encode() + b"\n"
 
     def _write(self, text: bytes) -> None:
-        try:
-            while text:
-                text = text[os.write(self._file, text) :]
-        except OSError as error:
+        self._kept += text
+        self.write_kept()
+
+    def _add_trouble(self, **values: Any) -> None:
+        self._trouble, self._has_news = replace(self._trouble, **values), True
+
+    def _reopen(self) -> None:
+        """Open the file again: a handle that became stale stays so."""
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        os.close(self._file)
+        self._file = file
+
+    def _refuse(self, error: OSError, began: float) -> None:
+        """Keep what the disk refused; raise if it has refused for too long, or too much."""
+        if not self._error:
+            self._refused_since = began
+            problem = cannot_write(self.path, error)
+            with suppress(OSError):  # The log may lie on the same disk.
+                sys.stderr.write(f"scalewise: {problem}; trying again for {self._patience:g} s\n")
+        self._error = error
+        is_over = time.monotonic() - self._refused_since > self._patience
+        # EFBIG is a limit of this process: waiting does not help.
+        if is_over or error.errno == errno.EFBIG or len(self._kept) > MAX_KEPT_BYTES:
             raise cannot_write(self.path, error) from error
+
+
+class RankFile(LineFile):
+    """One rank's file of JSON lines; a simulation is ``buffered``: ``close`` writes all lines."""
+
+    def __init__(self, folder: Path, rank: int, attempt: int, *, buffered: bool = False) -> None:
+        super().__init__(rank_file(folder, rank), attempt)
+        self._buffer: list[bytes] | None = [] if buffered else None
+
+    def line(self, values: Mapping[str, Any]) -> None:
+        if self._buffer is None:
+            super().line(values)
+        else:
+            self._buffer.append(self._encode(values))
+
+    def close(self) -> None:
+        """Write everything, and close the file."""
+        try:
+            self._write(b"".join(self._buffer or []))
+        finally:
+            super().close()

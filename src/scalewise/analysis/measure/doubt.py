@@ -68,6 +68,9 @@ Noting = Literal[
     "few batches",  # Few batches per rank and epoch.
     "resumed",  # The run continued from a checkpoint.
     "skipped files",
+    "disk refused",  # A rank's disk refused its lines for a while: they were written later.
+    "disk slow",  # Single writes of a rank took more than a second.
+    "clock set",  # A host's wall clock was set during a run.
     "work differs",  # Another number of samples than the baseline.
     "other device",  # Another kind of device than the baseline's.
     # About one curve or several curves.

@@ -1,4 +1,4 @@
-"""Doubts about the times of runs on hosts that other processes overloaded."""
+"""Doubts about hosts: overloaded by other processes, their disk in trouble, their clock set."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.measure.window import training_interval
 from scalewise.record.node_samples import NodeRecord
-from scalewise.record.read import RunRecord
+from scalewise.record.read import RankRecord, RunRecord
+from scalewise.record.schema import DiskTrouble
 
 FULL_CPU_SHARE = 0.9
 """If at least this share of all cores is busy, processes slow each other down."""
@@ -27,6 +28,22 @@ def overload_doubts(repeats: Sequence[RunRecord], nodes: NodeSamples) -> list[Do
         Doubt("overloaded", {"host": host, "share": share}, error=share)
         for host, share in shares.items()
     ]
+
+
+def host_trouble(ranks: Sequence[RankRecord]) -> list[Doubt]:
+    """Return a doubt for each kind of trouble with disks and clocks that ranks have noted."""
+    doubts = []
+    disks = [(disk, rank.rank) for rank in ranks if (disk := rank.notes.disk)]
+    disk, number = max(disks, key=lambda pair: pair[0].refused, default=(DiskTrouble(), 0))
+    if disk.refused or disk.error:
+        figures = {"rank": number, "seconds": disk.refused, "error": disk.error}
+        doubts.append(Doubt("disk refused", figures))
+    disk, number = max(disks, key=lambda pair: pair[0].blocked, default=(DiskTrouble(), 0))
+    if disk.blocked:
+        doubts.append(Doubt("disk slow", {"rank": number, "seconds": disk.blocked}))
+    by_host = {rank.host: seconds for rank in ranks for seconds in rank.notes.clock_set}
+    doubts += [Doubt("clock set", {"host": h, "seconds": s}) for h, s in by_host.items()]
+    return doubts
 
 
 @cached_node_value("overload")

@@ -15,7 +15,7 @@ from scalewise.analysis.measure.curve import (
 )
 from scalewise.analysis.measure.doubt import UNKNOWN_ERROR, Doubt
 from scalewise.analysis.measure.energy import NodeSamples
-from scalewise.analysis.measure.host_load import overload_doubts
+from scalewise.analysis.measure.host_load import host_trouble, overload_doubts
 from scalewise.analysis.measure.metrics import Repeats, host_count
 from scalewise.analysis.measure.point import Point, measure_point
 from scalewise.analysis.measure.window import MAX_DRIFT, MIN_STEADY_STEPS, lifetime_parts
@@ -168,6 +168,7 @@ def _doubts(repeats: Repeats) -> Iterator[Doubt]:
     skipped = [f for record in records for rank in record.ranks if (f := rank.notes.skipped_files)]
     if any(files.paths for files in skipped):
         yield Doubt("skipped files", {"by_rank": skipped})
+    yield from host_trouble([rank for record in records for rank in record.ranks])
     losses = [record.ranks[0].notes.loss for record in records]
     if not all(loss is None or isfinite(loss) for loss in losses):
         yield Doubt("loss not finite", error=UNKNOWN_ERROR)

@@ -321,6 +321,18 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
         "last attempt"
     ),
     "skipped files": lambda by_rank: skipped_sentence(by_rank),
+    "disk refused": lambda rank, seconds, error: (
+        f"the disk refused the lines of rank {rank} for {format_seconds(seconds)} ({error}): they "
+        "were kept in memory and written later"
+    ),
+    "disk slow": lambda rank, seconds: (
+        f"single writes of rank {rank} to its disk took {format_seconds(seconds)}, which count in "
+        "its steps"
+    ),
+    "clock set": lambda host, seconds: (
+        f"the clock of {host or 'a host'} was set by {seconds:+,.0f} s during a run: times are "
+        "measured by one that is never set"
+    ),
     "loss not finite": "the final loss is not a number: the accuracy is meaningless",
     "overloaded": lambda host, share: (
         f"host {host} was overloaded: other processes used {100 * share:.0f} % of its CPU; "
