@@ -10,8 +10,9 @@ from scalewise.record.certificate_files import (
     certificate_folder,
     read_comparisons,
 )
+from scalewise.record.json_files import read_json
 from scalewise.record.read import read_run
-from scalewise.record.study_files import finished, read_json
+from scalewise.record.study_files import finished
 from scalewise.spec import RunSpec
 
 

@@ -33,10 +33,11 @@ from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError,
 from scalewise.load_run import load_run
 from scalewise.record import batch_sharing
 from scalewise.record.attempts import allocation_shares, attempts, bought
+from scalewise.record.json_files import read_json
 from scalewise.record.node_samples import node_samples_by_folder
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import ProgramFacts
-from scalewise.record.study_files import failure, finished, read_json, read_study
+from scalewise.record.study_files import failure, finished, read_study
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import FullRun, RunSpec, StudySpec
 

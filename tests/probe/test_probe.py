@@ -10,8 +10,8 @@ import pytest
 from scalewise.frameworks.fake import SimulatedClock
 from scalewise.probe import Probe
 from scalewise.record.close import close, rivals_folder
+from scalewise.record.json_files import read_json
 from scalewise.record.read import read_rank
-from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
 
 

@@ -16,11 +16,11 @@ from builders import a_run
 from fake_study import play
 from scalewise.errors import RecordError
 from scalewise.record.close import close, rivals_folder
+from scalewise.record.json_files import read_json
 from scalewise.record.log import cancel_reason, first_traceback, own_lines, read_process_ends
 from scalewise.record.rank_tail import read_last_line, read_tail
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.sketches import layer_copies, sketched_steps
-from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
 from scalewise.spec import RunSpec, Topology
 
@@ -40,6 +40,28 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
         write_json(tmp_path / "a.json", {"b": object()})
     assert read_json(tmp_path / "a.json") == {"b": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_changed_json_file_is_refused_and_one_without_a_checksum_is_read(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"b": 1, "c": (1.5, None), "d": {"2": float("nan")}})
+    assert read_json(path)["c"] == [1.5, None]
+    text = path.read_text()
+    path.write_text(text.replace('"b": 1', '"b": 2'))
+    with pytest.raises(RecordError, match=r"a\.json was changed after it was written"):
+        read_json(path)
+    values = {key: value for key, value in json.loads(text).items() if key != "checksum"}
+    path.write_text(json.dumps(values | {"b": 2}))  # As earlier versions wrote it.
+    assert read_json(path)["b"] == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"schema": true}', '{"schema": 0}', "1" * 5000]
+)
+def test_a_damaged_json_file_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(RecordError, match=r"a\.json is damaged"):
+        read_json(tmp_path / "a.json")
 
 
 def test_a_newer_outcome_is_refused(tmp_path):

@@ -22,6 +22,7 @@ from scalewise import study
 from scalewise.errors import LaunchError, OutOfReach, RecordError, RunFailed, SpecError
 from scalewise.launch import processes
 from scalewise.launch.local import LocalLauncher
+from scalewise.record.json_files import read_json
 from scalewise.record.study_files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
@@ -398,8 +399,8 @@ def test_a_repetition_that_was_left_under_way_is_joined(tmp_path):
     question = a_study(topologies=["1x1"])
     study.run(question, tmp_path, RecordingWatcher())
     (home,) = (path.parent for path in tmp_path.glob("*/job.json"))
-    job = json.loads((home / "job.json").read_text())
-    (home / "job.json").write_text(json.dumps({**job, "attempt": 2}))  # Its processes are gone.
+    job = read_json(home / "job.json")
+    write_json(home / "job.json", {**job, "attempt": 2})  # Its processes are gone.
     told = RecordingWatcher()
     study.run(question, tmp_path, told)
     assert told.opening == (1, 0) and attempts(home) == [1, 3]
@@ -409,8 +410,7 @@ def test_a_requeued_run_that_finished_is_not_started_again_without_its_rank_file
     question = a_study(topologies=["1x1"])
     study.run(question, tmp_path, RecordingWatcher())
     (home,) = (path.parent for path in tmp_path.glob("*/outcome.json"))
-    outcome = json.loads((home / "outcome.json").read_text())
-    (home / "outcome.json").write_text(json.dumps({**outcome, "attempt": 2}))
+    write_json(home / "outcome.json", {**read_json(home / "outcome.json"), "attempt": 2})
     (home / "rank-00000.jsonl").unlink()
     told = RecordingWatcher()
     study.run(question, tmp_path, told)
@@ -479,10 +479,10 @@ def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewher
 
 def test_a_run_of_another_user_is_followed_by_what_it_writes(run_elsewhere, tmp_path, monkeypatch):
     _, home = run_elsewhere
-    job = json.loads((home / "job.json").read_text())
+    job = read_json(home / "job.json")
     job |= {"machine": processes.machine_id(), "uid": 1234, "host": "vm"}
     job["processes"] = [{"pid": 2**22 + 1, "created": 0.0}]  # As if it was hidden from us.
-    (home / "job.json").write_text(json.dumps(job))
+    write_json(home / "job.json", job)
     monkeypatch.setattr(os, "getuid", lambda: 1235)
     (status,) = study.status(tmp_path)
     assert (status.phase, status.cause) == ("running", "on vm")

@@ -34,6 +34,7 @@ from scalewise.probe.environment import write_environment
 from scalewise.probe.heartbeat import Heartbeat
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed
+from scalewise.record.json_files import read_json
 from scalewise.record.log import OURS, attempt_offset, cancel_reason, read_process_ends
 from scalewise.record.rank_tail import first_launch, newest_attempt
 from scalewise.record.schema import EARLIER
@@ -121,9 +122,7 @@ def do_close(argument: str) -> None:
 
 
 def _read_spec(folder: Path) -> RunSpec:
-    stored = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-    stored.pop("schema")
-    return RunSpec.from_dict(stored)
+    return RunSpec.from_dict(read_json(folder / "spec.json"))
 
 
 def _run_rank(

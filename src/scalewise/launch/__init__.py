@@ -3,12 +3,13 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scalewise.errors import SpecError
+from scalewise.files import read_file
 from scalewise.record.rank_tail import RankTail, newest_attempt, read_tail
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
@@ -104,7 +105,7 @@ def write_job(job: Job) -> Job:
 def job_files_written(jobs: Sequence[Job], *, undo_on: type[BaseException]) -> Iterator[None]:
     """Write ``job.json`` files before the block; restore the old ones if it raises ``undo_on``."""
     paths = [job.folder / "job.json" for job in jobs]
-    before = [path.read_bytes() if path.exists() else None for path in paths]
+    before = [read_file(path) if path.exists() else None for path in paths]
     for job in jobs:
         write_job(job)
     try:
@@ -130,9 +131,9 @@ def next_attempt(home: Path) -> int:
     """Return the number of the next attempt at the run in ``home``; no number is used twice."""
     used = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
     for name in ("job.json", "outcome.json"):
-        if (home / name).exists():
+        with suppress(OSError):
             # A regular expression finds the number even if the JSON is damaged.
-            match = re.search(r'"attempt": (\d+)', (home / name).read_text(encoding="utf-8"))
+            match = re.search(rb'"attempt": (\d{1,9})\b', read_file(home / name))
             used.append(int(match[1]) if match else 0)
     return newest_attempt(home, max(used, default=0)) + 1
 

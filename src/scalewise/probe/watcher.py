@@ -6,7 +6,6 @@ thread; if the process is killed, the last second may be lost. An error ends onl
 """
 
 import atexit
-import json
 import multiprocessing
 import os
 import sys
@@ -20,6 +19,7 @@ from typing import Any, NoReturn
 from scalewise.probe import HostClock, Probe, Row, Unwatched
 from scalewise.probe.rank_identity import rank_and_world
 from scalewise.record.close import LATER, rivals_folder
+from scalewise.record.json_files import read_json
 from scalewise.record.rank_tail import first_launch, read_tail
 from scalewise.record.schema import EARLIER, PAUSES
 from scalewise.record.write import SCHEMA, RankFile, rank_file
@@ -34,9 +34,7 @@ STOP_WAIT_SECONDS = 10.0
 
 def load_spec(folder: Path) -> RunSpec:
     """Return the spec of the run in this folder."""
-    values = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-    values.pop("schema", None)
-    return RunSpec.from_dict(values)
+    return RunSpec.from_dict(read_json(folder / "spec.json"))
 
 
 class Watcher:

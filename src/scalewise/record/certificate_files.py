@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalewise.record.json_files import read_json
 from scalewise.record.schema import from_json
-from scalewise.record.study_files import read_json
 from scalewise.record.write import write_json
 
 FOLDER = "certificate"

@@ -10,7 +10,6 @@ Checkpoints of early versions of scalewise have no checksums, and are read unche
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError, SpecError
+from scalewise.files import open_regular, read_file
+from scalewise.record.json_files import parse_json
 from scalewise.record.write import write_json
 from scalewise.spec import RunSpec
 
@@ -183,7 +184,7 @@ def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[s
 def checksum(path: Path, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Return the size of a file and the checksum of its content; ``tick`` reports progress."""
     digest, size = hashlib.blake2b(digest_size=16), 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while part := file.read(READ_BYTES):
             digest.update(part)
             size += len(part)
@@ -250,7 +251,7 @@ def content_damage(
 
 
 def _read_checksums(checkpoint: Path) -> dict[str, dict[str, Any]]:
-    values = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
+    values = parse_json(read_file(checkpoint / CHECKSUMS))
     return {name: {"bytes": entry["bytes"], "blake2b": entry["blake2b"]}
             for name, entry in values["files"].items()}  # fmt: skip
 
@@ -272,7 +273,7 @@ def _lacks_checksums(checkpoint: Path) -> bool:
     try:
         if (checkpoint / CHECKSUMS).exists():
             return False
-        values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+        values = parse_json(read_file(checkpoint / STATE))
         return bool(values.get("checksums") == CHECKSUMS)
     except (OSError, *_MALFORMED):
         return False  # The checkpoint was written by an early version, or not by scalewise.
@@ -286,9 +287,10 @@ def write_progress(checkpoint: Path, progress: Progress) -> None:
 def read_progress(checkpoint: Path) -> Progress:
     """Return the training's progress at a checkpoint."""
     try:
-        values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+        values = parse_json(read_file(checkpoint / STATE))
         values.pop("schema")
         values.pop("checksums", None)
+        values.pop("checksum", None)
         return Progress(**values)
     except (OSError, *_MALFORMED) as bad:
         raise RecordError(

@@ -1,12 +1,13 @@
 """Close an attempt: write ``outcome.json`` if every rank succeeded, else ``failure-<n>.json``."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from scalewise.errors import RecordError
 from scalewise.record.failure_cause import Cause, ProcessEnds, find_cause, program_fault
+from scalewise.record.json_files import read_json
 from scalewise.record.log import last_line, own_lines
 from scalewise.record.rank_tail import RankTail, read_tail
 from scalewise.record.schema import Failure
@@ -91,10 +92,9 @@ def closed(folder: Path, attempt: int) -> bool:
     if (folder / f"failure-{attempt}.json").exists():
         return True
     try:
-        outcome = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        succeeded = read_json(folder / "outcome.json").get("attempt")
+    except RecordError:
         return False
-    succeeded = outcome.get("attempt") if isinstance(outcome, dict) else None
     return isinstance(succeeded, int) and succeeded >= attempt
 
 

@@ -1,10 +1,11 @@
 """Find out which rank of an attempt failed first, and describe why in one sentence."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scalewise.errors import RecordError
+from scalewise.record.json_files import read_json
 from scalewise.record.log import ranks_by_pid, signal_name, usual_reason
 from scalewise.record.rank_tail import RankTail
 
@@ -173,10 +174,9 @@ def _never_began(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> 
 def _is_program(folder: Path) -> bool:
     """Return whether a run is of a user's program."""
     try:
-        spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return bool(read_json(folder / "spec.json").get("program"))
+    except RecordError:
         return False
-    return isinstance(spec, dict) and bool(spec.get("program"))
 
 
 def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:

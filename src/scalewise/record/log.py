@@ -1,11 +1,17 @@
 """Read a run's log: the program's own lines, and what torchrun and Slurm report about its end."""
 
-import json
+import os
 import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from scalewise.errors import RecordError
+from scalewise.files import MEBIBYTE, open_regular
+from scalewise.record.json_files import read_json
+
+MAX_LOG_BYTES = 256 * MEBIBYTE
+"""How much of the end of a log is read."""
 OURS = "scalewise: "
 """Prefix of the lines that scalewise itself writes into a job's log."""
 BEGINS = f"{OURS}attempt "
@@ -28,8 +34,8 @@ _RULE = re.compile(r"={20,}$")  # A horizontal line in torchrun's list of failur
 def all_lines(folder: Path) -> list[str]:
     """Return the lines of the last attempt in the log, without empty lines and scalewise's own."""
     try:
-        start = int(json.loads((folder / "job.json").read_text(encoding="utf-8")).get("log", 0))
-    except (OSError, ValueError, AttributeError, TypeError):
+        start = int(read_json(folder / "job.json").get("log", 0))
+    except (RecordError, ValueError, TypeError):
         start = 0
     lines = _read_text(folder / "log.txt", start).splitlines()
     return [line for line in lines if line.strip() and not line.startswith(OURS)]
@@ -37,10 +43,18 @@ def all_lines(folder: Path) -> list[str]:
 
 def _read_text(log: Path, start: int) -> str:
     """Return a log from byte ``start`` on; empty if the file cannot be read."""
+    return _read_end(log, start)[1].decode("utf-8", errors="replace")
+
+
+def _read_end(log: Path, start: int = 0) -> tuple[int, bytes]:
+    """Return from which byte a log is read, ``start`` or later, and its bytes from there on."""
     try:
-        return log.read_bytes()[start:].decode("utf-8", errors="replace")
+        with open_regular(log, within=log.parent.parent) as file:
+            size = file.seek(0, os.SEEK_END)
+            skipped = file.seek(max(0, start, size - MAX_LOG_BYTES))
+            return skipped, file.read(MAX_LOG_BYTES)
     except OSError:
-        return ""
+        return 0, b""
 
 
 def own_lines(folder: Path) -> list[str]:
@@ -89,10 +103,9 @@ def first_traceback(lines: Sequence[str], message: str = "") -> str:
 
 def attempt_offset(log: Path, attempt: int) -> int:
     """Return the byte at which an attempt begins in the log; a job may have several attempts."""
-    try:
-        return max(0, log.read_bytes().rfind(f"{BEGINS}{attempt} on ".encode()))
-    except OSError:
-        return 0
+    skipped, content = _read_end(log)
+    found = content.rfind(f"{BEGINS}{attempt} on ".encode())
+    return skipped + found if found >= 0 else 0
 
 
 def read_process_ends(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import RecordError
+from scalewise.record.json_files import newer_schema
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.read import Numbers, RunRecord
-from scalewise.record.study_files import newer_schema
 from scalewise.record.write import SCHEMA
 
 

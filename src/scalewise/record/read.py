@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
 from scalewise.record import batch_sharing
+from scalewise.record.json_files import REPEAT, newer_schema, read_json
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.schema import (
     COMMUNICATION,
@@ -21,7 +22,6 @@ from scalewise.record.schema import (
     SketchSamples,
     from_json,
 )
-from scalewise.record.study_files import REPEAT, newer_schema, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError
+from scalewise.files import MEBIBYTE, read_file
+from scalewise.record.json_files import parse_json, read_json
 from scalewise.record.read import RankRecord, RunRecord, read_run
 from scalewise.record.schema import RankNotes, arguments
-from scalewise.record.study_files import read_json
 from scalewise.record.write import SCHEMA, write_bytes
 from scalewise.spec import RunSpec
 
 NAME = "cache.json"
+MAX_BYTES = 512 * MEBIBYTE
+"""The largest cache that is read."""
 CODE = ("analysis/measure", "analysis/explain", "record", "spec")
 """If a source file in these folders changes, cached values may not be what it would compute."""
 _NOTE_KEYS = {item.metadata.get("key", item.name) for item in fields(RankNotes)}
@@ -40,7 +43,7 @@ class RunCache:
 def read_cache(folder: Path, spec: RunSpec) -> RunCache | None:
     """Return the cache of a finished run; None if there is none that fits."""
     try:
-        stored = json.loads((folder / NAME).read_bytes())
+        stored = parse_json(read_file(folder / NAME, MAX_BYTES, within=folder.parent))
         outcome = read_json(folder / "outcome.json")
         if stored["made_from"] != _made_from(folder, spec, outcome):
             return None

@@ -1,42 +1,13 @@
 """Read the small files of a study's folder: the study, and the state of each run."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scalewise.errors import NewerSchema, RecordError, SpecError
+from scalewise.record.json_files import read_json
 from scalewise.record.schema import Failure, Outcome, from_json
-from scalewise.record.write import SCHEMA
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
-
-REPEAT = "delete the run's folder and run the study again"
-
-
-def newer_schema(path: Path, version: int) -> NewerSchema:
-    """Return the error for a file with a newer major version of its schema."""
-    return NewerSchema(
-        f"{path} has schema {version}, and this scalewise reads up to {SCHEMA}",
-        hint="upgrade scalewise",
-    )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the values of a JSON file; raise if its schema version is missing or too new."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RecordError(f"{path} is missing", hint=REPEAT) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"cannot read {path}: {error}") from error
-    except ValueError as error:
-        raise RecordError(f"{path} is damaged: {error}", hint=REPEAT) from error
-    version = values.pop("schema", None) if isinstance(values, dict) else None
-    if not isinstance(version, int):
-        raise RecordError(f"{path} is damaged: it has no schema version", hint=REPEAT)
-    if version > SCHEMA:
-        raise newer_schema(path, version)
-    return dict(values)
 
 
 def read_study(folder: Path) -> StudySpec:

@@ -1,14 +1,17 @@
 """Read a rank's trace, and our laps (phases) of its steps, in seconds since the first lap began."""
 
 import gzip
-import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.errors import RecordError, parameter
-from scalewise.record.study_files import read_json
+from scalewise.files import MEBIBYTE, open_regular
+from scalewise.record.json_files import parse_json, read_json
 from scalewise.record.write import laps_file, trace_file
 
+MAX_TRACE_BYTES = 1024 * MEBIBYTE
+"""The longest trace that is read, unpacked."""
 KINDS = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
 """The categories of events that show work or waiting; events of other categories repeat these."""
 
@@ -57,8 +60,12 @@ def read_trace(folder: Path, rank: int) -> Trace:
     laps = read_json(laps_file(folder, rank))["laps"]
     path = trace_file(folder, rank)
     try:
-        values = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError) as error:
+        with open_regular(path, within=folder.parent) as file, gzip.open(file) as unpacked:
+            content = unpacked.read(MAX_TRACE_BYTES + 1)
+        if len(content) > MAX_TRACE_BYTES:
+            raise ValueError(f"it has more than {MAX_TRACE_BYTES // MEBIBYTE} MiB")
+        values = parse_json(content)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise RecordError(
             f"cannot read {path}: {error}",
             hint=f"run it again with {parameter('again', value=True)}",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,17 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a versioned JSON file atomically."""
-    text = json.dumps(values, indent=1)  # The schema comes first, on a line of its own.
-    body = text[1:].lstrip() if values else "}"
-    write_text(path, f'{{"schema": {SCHEMA}{"," if values else ""}\n {body}\n')
+    """Write a versioned JSON file atomically, with a checksum of its values."""
+    read_back = json.loads(json.dumps({**values, "schema": SCHEMA}))  # Such as lists for tuples.
+    text = json.dumps({**values, "checksum": json_checksum(read_back)}, indent=1)
+    # The schema comes first, on a line of its own.
+    write_text(path, f'{{"schema": {SCHEMA},\n {text[1:].lstrip()}\n')
+
+
+def json_checksum(values: Mapping[str, Any]) -> str:
+    """Return a checksum of JSON values that does not depend on how they are written."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,9 +9,9 @@ from scalewise.errors import PluginError, RecordError, SpecError
 from scalewise.launch import Job, Launcher, State
 from scalewise.launch.interpreters import Interpreters
 from scalewise.record.close import close, closed, rivals_folder
+from scalewise.record.json_files import read_json
 from scalewise.record.rank_tail import newest_attempt, read_tail
 from scalewise.record.run_progress import RunProgress, read_progress
-from scalewise.record.study_files import read_json
 from scalewise.spec import StudySpec
 
 

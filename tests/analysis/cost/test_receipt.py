@@ -19,8 +19,8 @@ from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, sum_receipts, wasted_receipt
 from scalewise.errors import RecordError
 from scalewise.record.attempts import ALLOCATION_LOG, Attempt, attempts, bought
+from scalewise.record.json_files import read_json
 from scalewise.record.schema import SPANS
-from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, write_json
 from scalewise.report import receipt_table
 from scalewise.report.text.spending import receipt_lines, unreadable_receipt
