@@ -30,7 +30,12 @@ from scalewise.load_run import cache_runs
 from scalewise.record.read import RunRecord
 from scalewise.report.text.advice import advice_sentences, advice_warnings, reason
 from scalewise.report.text.compare import compare_lines, refuse_doubtful_sides
-from scalewise.report.text.doubts import alert_lines, refuse_blocking, with_warning_texts
+from scalewise.report.text.doubts import (
+    alert_lines,
+    naming_left_out,
+    refuse_blocking,
+    with_warning_texts,
+)
 from scalewise.report.text.prediction import prediction_sentences
 from scalewise.report.text.summary import summary_lines
 from scalewise.report.text.trend import trend_lines
@@ -216,7 +221,10 @@ def predict(
         measured = full_run_curve(curve, FullRun.parse(full_run)) if full_run else curve
     else:
         measured = measure(curve, full_run=full_run)
-    prediction = predict_and_check(per_unit_of_work(measured), [at] if isinstance(at, int) else at)
+    with naming_left_out(measured.doubts):
+        prediction = predict_and_check(
+            per_unit_of_work(measured), [at] if isinstance(at, int) else at
+        )
     refuse_blocking("predict", prediction.doubts, despite)
     return replace(prediction, sentences=prediction_sentences(prediction))
 
@@ -272,28 +280,30 @@ def advise(  # noqa: PLR0913 - one parameter per condition
     else:
         measured = measure(curve, full_run=full_run)
     parsed = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
-    advice = choose_devices(
-        measured,
-        parsed,
-        at,
-        up_to=up_to,
-        price=price,
-        watts=watts,
-        device=device,
-        whole_nodes=whole_nodes,
-        conditions=Conditions(
-            target=target,
-            critical_batch=critical_batch,
-            batch=batch,
-            wait=wait,
-            interrupted_every=interrupted_every,
-            save=save,
-            restart=restart,
-            records=records,
-        ),
-        worth=worth,
-        runs=runs,
+    conditions = Conditions(
+        target=target,
+        critical_batch=critical_batch,
+        batch=batch,
+        wait=wait,
+        interrupted_every=interrupted_every,
+        save=save,
+        restart=restart,
+        records=records,
     )
+    with naming_left_out(measured.doubts):
+        advice = choose_devices(
+            measured,
+            parsed,
+            at,
+            up_to=up_to,
+            price=price,
+            watts=watts,
+            device=device,
+            whole_nodes=whole_nodes,
+            conditions=conditions,
+            worth=worth,
+            runs=runs,
+        )
     refuse_blocking("advise", advice.prediction.doubts, despite)
     return replace(
         advice,

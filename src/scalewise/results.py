@@ -37,7 +37,12 @@ from scalewise.record.json_files import read_json
 from scalewise.record.node_samples import node_samples_by_folder
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import ProgramFacts
-from scalewise.record.study_files import failure, finished, read_study
+from scalewise.record.study_files import (
+    failure,
+    finished,
+    outcome_problem,
+    read_study,
+)
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import FullRun, RunSpec, StudySpec
 
@@ -449,10 +454,12 @@ def _read_records(
                 if samples_per_step and run.program:
                     spec = replace(run, samples_per_step=samples_per_step)
                 records.append(load_run(folder / run.id, spec))
+            elif problem := outcome_problem(folder / run.id):
+                problems[run] = problem
         except NewerSchema:  # An upgrade of scalewise is needed: leaving the run out would hide it.
             raise
-        except RecordError as problem:
-            problems[run] = problem
+        except RecordError as error:
+            problems[run] = error
     return records, problems
 
 

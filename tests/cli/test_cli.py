@@ -306,6 +306,26 @@ def test_status_says_where_every_run_is(done, scalewise, tmp_path):
     assert "! 2 of 3 runs are not finished" in scalewise("measure", "copy")[1]
 
 
+def test_an_answer_names_the_outcome_that_it_cannot_read(done, scalewise, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "copy")
+    runs = json.loads(scalewise("status", "copy", "--json")[1])["runs"]
+    for run, text in zip(runs[1:], ("rubbish", '{"schema": 1}'), strict=True):
+        (tmp_path / "copy" / run["id"] / "outcome.json").write_text(text)
+    code, out, _ = scalewise("status", "copy", "--json")
+    causes = {run["topology"]: run["cause"] for run in json.loads(out)["runs"]}
+    assert code == 3 and not causes["1x1"]
+    assert f"{runs[1]['id']}/outcome.json is damaged" in causes["1x2"]
+    assert "it has no attempt; `scalewise run` closes the run anew" in causes["1x4"]
+    assert f"{runs[2]['id']}/outcome.json is damaged" in scalewise("measure", "copy", "--json")[1]
+    code, _, err = scalewise("predict", "copy", "--at", "16")
+    assert code == 1
+    assert "needs 2 device counts, got 1; left out: " in err
+    assert f"{runs[1]['id']}/outcome.json is damaged" in err
+    assert "hint: `scalewise run` closes the run anew" in err
+    code, _, err = scalewise("advise", "copy", "--for", "time")
+    assert (code, "got 1; left out: " in err) == (1, True)
+
+
 def test_a_planned_study_measures_nothing_yet(done, scalewise, tmp_path):
     (tmp_path / "new").mkdir()
     shutil.copy(done.folder / "study.json", tmp_path / "new")

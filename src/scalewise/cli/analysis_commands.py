@@ -346,7 +346,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose_devices
     from scalewise.report import advice_sections
-    from scalewise.report.text.doubts import refuse_blocking
+    from scalewise.report.text.doubts import naming_left_out, refuse_blocking
 
     purpose = Purpose.parse(purposes)
     curve, records = results.curve_and_records(
@@ -362,10 +362,11 @@ def advise(  # noqa: PLR0913 - one parameter per option
         interrupted_every=interrupted_every, restart=restart, records=records,
     )  # fmt: skip
     counts = predict_modes.parse_counts(at, curve) if at is not None else ()
-    advice = choose_devices(
-        curve, purpose, counts, up_to=up_to, price=price, watts=watts, device=device,
-        whole_nodes=whole_nodes, conditions=conditions, worth=worth, runs=runs,
-    )  # fmt: skip
+    with naming_left_out(curve.doubts):
+        advice = choose_devices(
+            curve, purpose, counts, up_to=up_to, price=price, watts=watts, device=device,
+            whole_nodes=whole_nodes, conditions=conditions, worth=worth, runs=runs,
+        )  # fmt: skip
     refuse_blocking("advise", advice.prediction.doubts, despite or [])
     if as_json:
         typer.echo(advice_sections.as_json(advice))

@@ -35,6 +35,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     )
     from scalewise.report import compare_sections, trend_sections
     from scalewise.report.text.compare import refuse_doubtful_sides
+    from scalewise.report.text.doubts import naming_left_out
 
     conditions = [Condition.parse(text) for text in fail_if]
     wanted = parse_difference(difference)
@@ -42,18 +43,22 @@ def compare(  # noqa: PLR0913 - one parameter per option
     if len(sources) == 2:
         results.refuse_same_source(sources)
     loaded = [results.comparison_sides(source) for source in sources]
-    refuse_doubtful_sides([side for sides in loaded for side in sides], despite)
+    all_sides = [side for sides in loaded for side in sides]
+    refuse_doubtful_sides(all_sides, despite)
+    doubts = [doubt for side in all_sides for doubt in side.doubts]
     if len(sources) > 2:
         if conditions:
             problem = "--fail-if compares two results"
             raise SpecError(problem, hint="name the earlier one, then the later one")
-        trend = trend_of_sources(loaded, where, at=counts)
+        with naming_left_out(doubts):
+            trend = trend_of_sources(loaded, where, at=counts)
         if as_json:
             typer.echo(trend_sections.as_json(trend))
         else:
             print_sections(trend_sections.sections(trend), all_columns=all_columns)
         return
-    comparisons = compare_sources(loaded, where, wanted=wanted, at=counts)
+    with naming_left_out(doubts):
+        comparisons = compare_sources(loaded, where, wanted=wanted, at=counts)
     if as_json:
         typer.echo(compare_sections.as_json(comparisons))
     else:

@@ -56,7 +56,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.full_run import per_unit_of_work
     from scalewise.analysis.predict import predict_and_check
     from scalewise.report import prediction_sections
-    from scalewise.report.text.doubts import refuse_blocking
+    from scalewise.report.text.doubts import naming_left_out, refuse_blocking
 
     curve, _ = results.curve_and_records(
         source,
@@ -66,7 +66,8 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
         full_run=full_run,
         samples_per_step=samples_per_step,
     )
-    prediction = predict_and_check(per_unit_of_work(curve), parse_counts(at, curve))
+    with naming_left_out(curve.doubts):
+        prediction = predict_and_check(per_unit_of_work(curve), parse_counts(at, curve))
     refuse_blocking("predict", prediction.doubts, despite)
     sections, extra_values = prediction_sections.sections(prediction), {}
     if like is not None:
@@ -125,7 +126,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     from scalewise import results
     from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
-    from scalewise.report.text.doubts import refuse_blocking
+    from scalewise.report.text.doubts import naming_left_out, refuse_blocking
 
     exchange = make_exchange(
         results.read_sweeps(collectives),
@@ -136,10 +137,11 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     )
     curve, records = results.study_curve(source, where)
     refuse_blocking("predict", curve.doubts, despite)
-    result = simulate_curve(
-        curve, records, parse_counts(at), exchange, per_node=devices_per_node,
-        gradients=parse_size(gradients) if gradients else None,
-    )  # fmt: skip
+    with naming_left_out(curve.doubts):
+        result = simulate_curve(
+            curve, records, parse_counts(at), exchange, per_node=devices_per_node,
+            gradients=parse_size(gradients) if gradients else None,
+        )  # fmt: skip
     if as_json:
         typer.echo(simulation_sections.as_json(result))
     else:

@@ -1,5 +1,6 @@
 """Read the small files of a study's folder: the study, and the state of each run."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ def _only_known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in stored.items() if key in keys}
 
 
+_OUTCOME_KEYS = ("attempt", "started", "ended", "ranks")
+
+
 def finished(folder: Path) -> bool:
     """Return whether the run in this folder succeeded; False if its outcome cannot be read."""
     try:
@@ -42,7 +46,25 @@ def finished(folder: Path) -> bool:
         raise
     except RecordError:
         return False
-    return {"attempt", "started", "ended", "ranks"} <= outcome.keys()
+    return outcome.keys() >= set(_OUTCOME_KEYS)
+
+
+def outcome_problem(folder: Path) -> RecordError | None:
+    """Return why the outcome of a run cannot be read; None if it can, or if there is none."""
+    path = folder / "outcome.json"
+    hint = "`scalewise run` closes the run anew"
+    if not os.path.lexists(path):
+        return None
+    try:
+        keys = read_json(path).keys()
+    except NewerSchema:
+        raise
+    except RecordError as error:
+        return RecordError(str(error), hint=hint)
+    missing = [key for key in _OUTCOME_KEYS if key not in keys]
+    if missing:
+        return RecordError(f"{path} is damaged: it has no {missing[0]}", hint=hint)
+    return None
 
 
 def failure(folder: Path) -> str:

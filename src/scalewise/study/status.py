@@ -10,7 +10,13 @@ from scalewise.errors import LaunchError, OutOfReach, StartLocked
 from scalewise.launch import Job, Launcher, State
 from scalewise.record.close import closed
 from scalewise.record.run_progress import RunProgress, read_ended_progress
-from scalewise.record.study_files import finished, last_failure, outcome, read_study
+from scalewise.record.study_files import (
+    finished,
+    last_failure,
+    outcome,
+    outcome_problem,
+    read_study,
+)
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import (
     ENDED_BY_USER,
@@ -118,7 +124,12 @@ def _status(launcher: Launcher, run: RunSpec, home: Path, locked: bool) -> Statu
         if locked:
             return active_status(run, job, State("running", note="its end is being recorded"))
         progress = replace(job_progress(job), samples_per_second=None, elapsed=None)
-        return Status(run, "failed", "its end was not seen; `scalewise run` continues it", progress)
+        cause = "its end was not seen; `scalewise run` continues it"
+        if problem := outcome_problem(home):
+            cause = f"{problem}; {problem.hint}"
+        return Status(run, "failed", cause, progress)
+    if problem := outcome_problem(home):
+        return Status(run, "failed", f"{problem}; {problem.hint}")
     if end := last_failure(home):
         return Status(run, "failed", end.cause, _with_plan(read_ended_progress(home, end), run))
     return Status(run, "missing", progress=_with_plan(RunProgress(), run))

@@ -33,6 +33,7 @@ if __name__ == "__main__":
 
 from scalewise.cli import main
 from scalewise.frameworks.__main__ import do_train
+from scalewise.launch.processes import machine_id
 from scalewise.load_run import cache_runs
 from scalewise.record.close import close
 from scalewise.record.write import rank_file, write_json
@@ -140,10 +141,20 @@ def _make(folder: Path, toml: str, failed: int | None = None) -> Study:
         (home / "plan" / "commands.sh").write_text("#!/bin/sh\nexit 1\n")
         attempts = [1, 2] if index == failed else [1]
         for attempt in attempts:
-            details = {"launcher": "local", "token": "no such token", "host": "elsewhere"}
+            ended = {"pid": 4000000, "created": 1794712705.0}
+            details = {
+                "launcher": "local", "token": "no such token", "host": os.uname().nodename,
+                "machine": machine_id(), "uid": os.getuid(), "starter": ended,
+            }  # fmt: skip
             write_json(
                 home / "job.json",
-                {"attempt": attempt, "world": world, **details, "commands": 1, "processes": []},
+                {
+                    "attempt": attempt,
+                    "world": world,
+                    **details,
+                    "commands": 1,
+                    "processes": [ended],
+                },
             )
             launched = 1794712705.25 + 100 * index + 20 * attempt
             with _environment(SCALEWISE_ATTEMPT=attempt, SCALEWISE_LAUNCHED=launched):
@@ -395,7 +406,7 @@ def apply(damage: Mapping[str, Any], made: Study, folder: Path, outside: Path) -
     """Damage a file or folder of a study."""
     what = damage["what"]
     path = folder / made.real(damage["file"])
-    if path.name == "cache.json" and not path.exists():
+    if path.name in ("cache.json", "outcome.json") and not os.path.lexists(path):
         return
     if what in IN_FILE:
         path.write_bytes(IN_FILE[what](path.read_bytes(), damage))
@@ -476,14 +487,19 @@ def draw(random: random_module.Random) -> Any:
     commands = random.sample(list(READING), random.choice([1, 1, 2, 3]))
     if made.spec and random.random() < 0.04:
         commands = ["run"]
-        damages = [*damages[:1], _run_again(random, made, damages[0])]
+        damages = [_draw_damage(random, made)]
+        if random.random() < 0.4:
+            file = _draw_file(random, made)
+            damages = [{"file": file} | _draw_whole(random, made, file)]
+        if random.random() < 0.6 and not damages[0]["file"].endswith("outcome.json"):
+            damages.append(_run_again(random, damages[0]))
     return {
         "kind": damages[0]["what"], "study": name, "cached": random.random() < 0.5,
         "damages": damages, "commands": commands,
     }  # fmt: skip
 
 
-def _run_again(random: random_module.Random, made: Study, damage: Any) -> Any:
+def _run_again(random: random_module.Random, damage: Any) -> Any:
     """Return a damage after which the run of another damage is missing."""
     match = re.match(r"RUN\d+", damage["file"])
     home = match[0] if match else random.choice(["RUN0", "RUN1"])
@@ -903,9 +919,16 @@ def show(path: Path) -> None:
                 ]
                 for line in difflib.unified_diff(*texts, name, "damaged", lineterm="", n=0):
                     print(line[:300])
+                pair = zip(before.get(name, b""), after.get(name, b""), strict=False)
+                first = next((place for place, (a, b) in enumerate(pair) if a != b), 0)
+                for content in (before.get(name, b""), after.get(name, b"")):
+                    print(f"from byte {first}: {content[max(0, first - 60) : first + 60]!r}")
         print("wrong:", try_case(case, Path(tempfile.mkdtemp(dir=folder))))
+        made.write(folder / "clean", cached=True)
+        toml = folder / "study.toml"
+        toml.write_text(made.toml)
         for command in case["commands"]:
-            answer = _answer(command, home, folder, folder)
+            answer = _answer(command, home, folder / "clean", toml)
             print(f"$ scalewise {command}: code {answer.code} {answer.problem}")
             print(answer.err[:1500])
     finally:

@@ -1,6 +1,7 @@
 """Doubts (reasons to trust a result less) as sentences, and what to do about each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -12,7 +13,7 @@ from scalewise.analysis.number_format import (
     format_seconds,
     list_counts,
 )
-from scalewise.errors import DoubtfulData, SpecError, parameter
+from scalewise.errors import DoubtfulData, NotEnoughData, SpecError, parameter
 from scalewise.record import batch_sharing
 from scalewise.record.schema import skipped_sentence
 from scalewise.report.text.certificate import fix_text, verdict_text
@@ -115,6 +116,19 @@ def refuse_blocking(verb: str, doubts: Iterable[Doubt], despite: Sequence[str] =
             f"{verb} gives no answer [{first.code}]: {doubt_sentence(first)}{also}",
             hint=f"{mend_text(first).rstrip('.')}; or insist with {example}",
         )
+
+
+@contextmanager
+def naming_left_out(doubts: Iterable[Doubt]) -> Iterator[None]:
+    """If the block has not enough data, and a run was left out, say so in the error."""
+    try:
+        yield
+    except NotEnoughData as error:
+        left_out = next((doubt for doubt in doubts if doubt.kind == "left out"), None)
+        if left_out is None:
+            raise
+        hint = mend_text(left_out) or error.hint
+        raise NotEnoughData(f"{error}; {doubt_sentence(left_out)}", hint=hint) from error
 
 
 def note_texts(warnings: Iterable[str | Doubt]) -> list[str]:
