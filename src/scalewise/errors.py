@@ -19,6 +19,7 @@ ScalewiseError
 
 import contextvars
 import shlex
+from datetime import date, time
 
 command_line = contextvars.ContextVar("command_line", default=False)
 """Whether ``parameter`` writes options (``--at``) and not Python parameters (``at=``)."""
@@ -50,6 +51,37 @@ def parameter(name: str, value: object = None) -> str:
     return f"{option} {shlex.quote(text)}"
 
 
+MAX_SHOWN = 80
+"""Characters of a value that a message shows."""
+MAX_MESSAGE = 1000
+"""Characters of a message: a sentence with a few long paths."""
+
+
+def cut(text: str, length: int = MAX_SHOWN) -> str:
+    """Return at most this many characters, with an ellipsis at the end.
+
+    >>> cut("a very long name", 8)
+    'a very …'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: as Python writes it, cut where it is long.
+
+    >>> shown("8 GPUs"), shown([1, 2]), len(shown("x" * 500)), len(shown([10**9] * 500))
+    ("'8 GPUs'", '[1, 2]', 82, 80)
+    """
+    if isinstance(value, str):
+        return repr(cut(value))
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    try:
+        return cut(repr(value))
+    except (ValueError, RecursionError):  # Of thousands of digits, of thousands of levels.
+        return "a number of thousands of digits" if isinstance(value, int) else "a deep table"
+
+
 class ScalewiseError(Exception):
     """A problem the user can solve: the message says what is wrong, ``hint`` what to do."""
 
@@ -57,8 +89,8 @@ class ScalewiseError(Exception):
     """The exit code of a command that ends with this error."""
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
-        super().__init__(problem)
-        self.hint = hint
+        super().__init__(cut(problem, MAX_MESSAGE))
+        self.hint = cut(hint, MAX_MESSAGE)
 
 
 class SpecError(ScalewiseError, ValueError):

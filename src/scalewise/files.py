@@ -4,6 +4,7 @@ A named pipe would block who opens it, a device may never end, and a link may le
 nobody meant to show.
 """
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -22,6 +23,21 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+_HINTS = {
+    errno.ENOENT: "check the path: `ls -ld` on it and on the folders above it",
+    errno.EACCES: "`ls -ld` on it and on the folders above says who may use it",
+    errno.EPERM: "`ls -ld` on it and on the folders above says who may use it",
+    errno.EISDIR: "give a file, not a folder",
+    errno.ENOTDIR: "a part of the path is a file: give a folder there",
+    errno.EEXIST: "a file is where a folder should be: choose another path",
+    errno.ENAMETOOLONG: "choose a shorter path; a name has at most 255 bytes",
+    errno.ELOOP: "its links lead to each other: give the file itself",
+    errno.ENOSPC: "free space on the disk, or choose another path",
+    errno.EDQUOT: "free space in your quota, or choose another path",
+    errno.EROFS: "choose a path on a disk that can be written",
+}
+"""What to do, by the number of the error."""
 
 
 def open_regular(path: Path, within: Path | None = None) -> BinaryIO:
@@ -65,6 +81,15 @@ def read_file(path: Path, limit: int = JSON_LIMIT, within: Path | None = None) -
             "find out what wrote so much into it",
         )
     return content
+
+
+def access_hint(error: OSError) -> str:
+    """Return what to do about a path that cannot be read or written.
+
+    >>> access_hint(FileNotFoundError(2, "No such file or directory"))
+    'check the path: `ls -ld` on it and on the folders above it'
+    """
+    return getattr(error, "hint", "") or _HINTS.get(error.errno or 0, _HINTS[errno.ENOENT])
 
 
 def _other_kind(path: Path) -> str:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from scalewise.analysis.measure.logs import (
     DeviceCount,
@@ -20,7 +21,8 @@ from scalewise.analysis.measure.logs.device_count import device_count_of_name, d
 from scalewise.analysis.measure.logs.event_file import EVENT_FILE, is_event_file
 from scalewise.analysis.measure.logs.exported import without_means
 from scalewise.analysis.measure.table_layout import is_table
-from scalewise.errors import RecordError, ScalewiseError, SpecError, parameter
+from scalewise.errors import NotReadable, RecordError, ScalewiseError, SpecError, parameter, shown
+from scalewise.files import access_hint, open_regular
 
 MAX_FILES = 2000
 """Files of a folder that are looked at."""
@@ -65,7 +67,7 @@ class LogSource:
         nodes = int(given[1]) if given[1] else None
         devices = int(given[2]) * (1 if nodes is None else nodes)
         if not devices:
-            raise SpecError(f"{text!r} gives 0 devices", hint=f"for example 1={given[3]}")
+            raise SpecError(f"{shown(text)} gives 0 devices", hint=f"for example 1={given[3]}")
         return cls(Path(given[3]), devices, nodes)
 
 
@@ -159,12 +161,16 @@ def _files(path: Path) -> list[Path]:
 def _read(path: Path, source: LogSource) -> list[LoadedLog]:
     """Return the runs of a file."""
     try:
-        size = path.stat().st_size
-        data = _read_bytes(path, size)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = _read_bytes(file, size, path)
         settings = path.with_name(LIGHTNING_SETTINGS)
-        text = settings.read_text(errors="replace")[:MAX_BYTES] if settings.is_file() else ""
+        text = _read_settings(settings) if settings.is_file() else ""
+    except NotReadable:
+        raise
     except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+        problem = f"cannot read {path}: {error.strerror}"
+        raise RecordError(problem, hint=access_hint(error)) from error
     if path.suffix in TABLE_SUFFIXES and size < MAX_TABLE and is_table(data):
         hint = f"all verbs read it as it is: scalewise summary {shlex.quote(str(path))}"
         raise SpecError(f"{path} is a table, not a log", hint=hint)
@@ -182,17 +188,21 @@ def _read(path: Path, source: LogSource) -> list[LoadedLog]:
     return [LoadedLog(path, source, log, is_cut=size > len(data)) for log in logs]
 
 
-def _read_bytes(path: Path, size: int) -> bytes:
+def _read_settings(path: Path) -> str:
+    with open_regular(path) as file:
+        return file.read(MAX_BYTES).decode(errors="replace")
+
+
+def _read_bytes(file: BinaryIO, size: int, path: Path) -> bytes:
     """Return the bytes of a file; of a large text, those of its beginning and its end."""
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES)
-        if is_event_file(data):
-            if path.parent.name in VALIDATION_FOLDERS:
-                raise NotALog("it is that of the validation")
-            data += file.read(MAX_EVENT_BYTES)
-        elif size > MAX_BYTES:
-            file.seek(-(MAX_BYTES // 2), os.SEEK_END)
-            data = data[: MAX_BYTES // 2] + b"\n" + file.read(MAX_BYTES // 2)
+    data = file.read(MAX_BYTES)
+    if is_event_file(data):
+        if path.parent.name in VALIDATION_FOLDERS:
+            raise NotALog("it is that of the validation")
+        data += file.read(MAX_EVENT_BYTES)
+    elif size > MAX_BYTES:
+        file.seek(-(MAX_BYTES // 2), os.SEEK_END)
+        data = data[: MAX_BYTES // 2] + b"\n" + file.read(MAX_BYTES // 2)
     return data
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
-from scalewise.errors import PluginError
+from scalewise.errors import PluginError, shown
 from scalewise.validate import suggest_name
 
 Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws", "traits"]
@@ -26,7 +26,7 @@ def available(kind: Kind) -> dict[str, EntryPoint]:
     for point in entry_points(group=f"scalewise.{kind}"):
         if point.name in parts and parts[point.name].value != point.value:
             raise PluginError(
-                f"two packages both register {kind} {point.name!r}: "
+                f"two packages both register {kind} {shown(point.name)}: "
                 f"{parts[point.name].value} and {point.value}",
                 hint="uninstall one of them",
             )
@@ -38,10 +38,10 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
     """Return the part of ``framework`` with this short name; without framework, by full name."""
     parts = framework_parts(kind, framework)
     if name not in parts:
-        owner = f" for framework {framework!r}" if framework else ""
+        owner = f" for framework {shown(framework)}" if framework else ""
         choices = f"there are: {', '.join(parts)}" if parts else "there are none"
         raise PluginError(
-            f"no {SINGULAR[kind]} named {name!r}{owner}; {choices}",
+            f"no {SINGULAR[kind]} named {shown(name)}{owner}; {choices}",
             hint=suggest_name(name, parts) or _frameworks_hint(kind, name),
         )
     return parts[name]
@@ -92,10 +92,13 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise PluginError(
-            f"{SINGULAR[kind]} {name!r} needs {package}, which is not installed",
+            f"{SINGULAR[kind]} {shown(name)} needs {package}, which is not installed",
             hint=install_hint(framework or name)
             if point.value.startswith("scalewise.")  # A built-in part.
             else f"pip install {package}",
         ) from error
     except (ImportError, AttributeError) as error:
-        raise PluginError(f"{SINGULAR[kind]} {name!r} cannot be loaded: {error}") from error
+        raise PluginError(
+            f"{SINGULAR[kind]} {shown(name)} cannot be loaded: {error}",
+            hint="repair the package that registers it, or uninstall it",
+        ) from error

@@ -29,7 +29,16 @@ from scalewise.analysis.measure.table_lines import decode_table
 from scalewise.analysis.simulate import Sweep, parse_sweep
 from scalewise.analysis.simulate.sweep import SWEEP_HINT
 from scalewise.certificates import study_certificates
-from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError, parameter
+from scalewise.errors import (
+    NewerSchema,
+    NotEnoughData,
+    NotReadable,
+    RecordError,
+    SpecError,
+    cut,
+    parameter,
+)
+from scalewise.files import access_hint, read_file
 from scalewise.load_run import load_run
 from scalewise.record import batch_sharing
 from scalewise.record.attempts import allocation_shares, attempts, bought
@@ -46,6 +55,8 @@ from scalewise.record.study_files import (
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import FullRun, RunSpec, StudySpec
 
+TABLE_LIMIT = 4 << 20
+"""Bytes of the largest table that is read."""
 FullRunChoice = FullRun | Literal["as measured"] | None
 """A full run; or none, also where the study has one of its own; None: that of the study."""
 CurveOrExplanation = TypeVar("CurveOrExplanation", ScalingCurve, Explanation)
@@ -85,7 +96,7 @@ def _table_curve(
     """Return the curve of a table; a log is refused with the command that makes a table of it."""
     data = b""
     try:
-        data = path.read_bytes()
+        data = read_file(path, TABLE_LIMIT)
         return curve_from_csv(
             decode_table(data),
             name=path.stem,
@@ -100,7 +111,13 @@ def _table_curve(
             raise SpecError(f"{path} is a log, not a table", hint=hint) from error
         if isinstance(error, SpecError):
             raise
-        raise RecordError(f"cannot read {path}: {error}") from error
+        if isinstance(error, NotReadable):
+            raise
+        if isinstance(error, OSError):
+            text = f"cannot read {path}: {error.strerror}"
+            raise RecordError(text, hint=access_hint(error)) from error
+        text = f"cannot read {path}: {cut(str(error), 200)}"
+        raise RecordError(text, hint="save it as text: CSV in UTF-8") from error
 
 
 def curve_and_records(
@@ -194,13 +211,13 @@ def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
     sweeps = []
     for path in paths:
         try:
-            sweeps.append(parse_sweep(json.loads(path.read_text(encoding="utf-8"))))
+            sweeps.append(parse_sweep(json.loads(read_file(path, TABLE_LIMIT))))
         except OSError as error:
             raise RecordError(f"cannot read {path}: {error.strerror}", hint=SWEEP_HINT) from error
         except SpecError as error:
             raise SpecError(f"{path}: {error}", hint=error.hint) from error
-        except ValueError as error:
-            problem = f"{path} is no sweep of collectives: {error}"
+        except (ValueError, RecursionError) as error:
+            problem = f"{path} is no sweep of collectives: {cut(str(error), 200)}"
             raise SpecError(problem, hint=SWEEP_HINT) from error
     return sweeps
 

@@ -6,7 +6,11 @@ from typing import Any
 
 import tomllib
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, cut
+from scalewise.files import access_hint, read_file
+
+CONFIG_LIMIT = 1 << 20
+"""Bytes of the largest study or configuration that is read."""
 
 
 def user_config_path(name: str) -> Path:
@@ -18,8 +22,20 @@ def user_config_path(name: str) -> Path:
 def load_user_config(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file; empty if the file does not exist."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_file(path, CONFIG_LIMIT))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise SpecError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}", hint=access_hint(error)) from error
+    except ValueError as error:
+        raise SpecError(
+            f"cannot read {path}: {cut(str(error), 200)}", hint="write TOML, saved as UTF-8"
+        ) from error
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """Return the tables of a TOML file; raise ValueError if it is none."""
+    try:
+        return tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("its tables are nested too deeply") from None

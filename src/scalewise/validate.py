@@ -9,7 +9,8 @@ from pathlib import Path
 from sys import float_info
 from typing import Any
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
+from scalewise.files import access_hint
 
 INT32_MAX = 2**31 - 1
 
@@ -34,7 +35,8 @@ def path_exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:
-        raise SpecError(f"cannot access {path}: {error.strerror}", hint=PERMISSION_HINT) from error
+        text = f"cannot access {path}: {error.strerror}"
+        raise SpecError(text, hint=access_hint(error)) from error
 
 
 def suggest_path(path: Path) -> str:
@@ -57,7 +59,7 @@ def refuse_unknown_keys(table: str, keys: Iterable[str], allowed: Sequence[str])
     for key in keys:
         if key not in allowed:
             hint = suggest_name(key, allowed) or f"known are: {', '.join(allowed)}"
-            raise SpecError(f"{table} has no key {key!r}", hint=hint)
+            raise SpecError(f"{table} has no key {shown(key)}", hint=hint)
 
 
 def check_integer(
@@ -66,7 +68,7 @@ def check_integer(
     """Refuse a value that is not a whole number in range."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise SpecError(
-            f"{name} must be a whole number from {minimum} to {maximum:,}, got {value!r}",
+            f"{name} must be a whole number from {minimum} to {maximum:,}, got {shown(value)}",
             # The name may begin with a table: in "[launcher] warning", the key comes last.
             hint=_example(name.split()[-1], max(minimum, example)),
         )
@@ -80,20 +82,30 @@ def check_positive(
     if not is_number or not 0 < value <= maximum:
         is_too_large = is_number and maximum < value <= float_info.max
         rule = f"at most {maximum:g}" if is_too_large else "a number above 0"
-        raise SpecError(f"{name} must be {rule}, got {value!r}", hint=_example(name, example))
+        raise SpecError(f"{name} must be {rule}, got {shown(value)}", hint=_example(name, example))
 
 
 def check_type(name: str, value: Any, kind: type | tuple[type, ...], description: str) -> None:
     """Refuse a value that is not of type ``kind``; the error says ``description`` for the type."""
     if not isinstance(value, kind):
-        raise SpecError(f"{name} must be {description}, got {value!r}")
+        raise SpecError(
+            f"{name} must be {description}, got {shown(value)}", hint=_type_hint(name, kind)
+        )
+
+
+def _type_hint(name: str, kind: type | tuple[type, ...]) -> str:
+    """Return how a value of a type is written in a study file."""
+    examples = {str: '"text"', bool: "true", int: "1", list: "[1, 2]", tuple: "[1, 2]"}
+    example = examples.get(kind[0] if isinstance(kind, tuple) else kind, "{key = 1}")
+    key = name.split()[-1]
+    return f"for example {key} = {example}" if key.isidentifier() else f"write {example}"
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     """Refuse a value that is not one of the allowed ones."""
     if value not in allowed:
         raise SpecError(
-            f"{name} must be one of {', '.join(allowed)}, got {value!r}",
+            f"{name} must be one of {', '.join(allowed)}, got {shown(value)}",
             hint=suggest_name(value, allowed) or _example(name.split()[-1], allowed[0]),
         )
 
@@ -107,7 +119,7 @@ def check_environment_name(setting: str, name: Any) -> None:
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise SpecError(
-            f"{setting}: {name!r} is not the name of an environment variable",
+            f"{setting}: {shown(name)} is not the name of an environment variable",
             hint="use letters, digits and _, and no digit first",
         )
 

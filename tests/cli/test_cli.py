@@ -73,7 +73,8 @@ def test_the_documented_verbs_are_there(scalewise):
 def test_a_name_that_the_file_system_refuses_is_told_in_a_sentence(scalewise):
     code, out, err = scalewise("summary", 3000 * "y")
     assert (code, out) == (1, "")
-    assert err == f"error: '{80 * 'y'}': File name too long\n"
+    hint = " hint: choose a shorter path; a name has at most 255 bytes\n"
+    assert err == f"error: '{79 * 'y'}…': File name too long\n{hint}"
 
 
 def test_errors_spell_parameters_as_the_caller_does(scalewise, published):
@@ -443,7 +444,7 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
     [
         ("plan nowhere.toml", "no study file nowhere.toml", "scalewise init"),
         ("run nowhere.toml", "no study file nowhere.toml", "scalewise init"),
-        ("plan folder", "cannot read folder: Is a directory", ""),
+        ("plan folder", "cannot read folder: it is a folder", ""),
         ("measure nowhere", "nowhere does not exist", "`scalewise run` printed"),
         ("measure folder", "folder is not a study's folder", "`scalewise run` printed"),
         ("status folder", "folder is not a study's folder", "`scalewise run` printed"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from builders import a_run, a_study, run_values
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.spec import Parallelism, RunSpec, StudySpec, Topology
 
 
@@ -228,7 +228,7 @@ def test_a_wrong_value_is_named_with_a_way_out(field, value, hint):
     with pytest.raises(SpecError) as problem:
         a_run(**{field: value})
     assert field in str(problem.value)
-    assert repr(value) in str(problem.value)
+    assert shown(value) in str(problem.value)
     assert hint in problem.value.hint
 
 
@@ -369,7 +369,7 @@ def test_a_study_may_have_a_peoples_name(name):
 def test_a_name_that_is_no_folder_is_refused(name):
     with pytest.raises(SpecError) as problem:
         a_study(name=name)
-    assert repr(name) in str(problem.value)
+    assert shown(name) in str(problem.value)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.validate import suggest_name
 
 CONVERGENCE_FILE = Path(__file__).with_name("convergence.json")
@@ -44,7 +44,7 @@ def find_table(workload: str) -> ConvergenceTable:
     tables = load_tables()
     if workload not in tables:
         raise SpecError(
-            f"no convergence table of {workload!r}; there are: {', '.join(sorted(tables))}",
+            f"no convergence table of {shown(workload)}; there are: {', '.join(sorted(tables))}",
             hint=suggest_name(workload, tables),
         )
     return tables[workload]

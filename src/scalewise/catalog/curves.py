@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 
 CURVES_FOLDER = Path(__file__).parent / "curves"
 SEARCHED_FACTS = ("model", "dataset", "framework", "hardware", "interconnect", "precision")
@@ -63,13 +63,15 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
     terms = [term for term in map(_normalize, query.split()) if term]
     if not terms:
         raise SpecError(
-            f"{parameter('like')} takes words, got {query!r}",
+            f"{parameter('like')} takes words, got {shown(query)}",
             hint=f"for example {parameter('like', 'resnet50')}",
         )
     curves = load_published_curves()
     for term in terms:
         if not any(_matches(term, curve) for curve in curves):
-            raise SpecError(f"no published curve matches {term!r}", hint=_suggest(term, curves))
+            raise SpecError(
+                f"no published curve matches {shown(term)}", hint=_suggest(term, curves)
+            )
     matching = [curve for curve in curves if all(_matches(term, curve) for term in terms)]
     if not matching:
         raise SpecError(

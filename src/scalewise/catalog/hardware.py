@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 from scalewise.user_config import load_user_config, user_config_path
 from scalewise.validate import (
     check_integer,
@@ -161,7 +161,7 @@ def device_for_power(text: str) -> Device:
     matching = [rows[name]] if name in rows else prefix_matches
     if not matching:
         raise SpecError(
-            f"no device named {text!r} is listed",
+            f"no device named {shown(text)} is listed",
             hint=suggest_name(name, rows)
             or f"`scalewise catalog devices` shows them; or give {parameter('watts', 700)}",
         )
@@ -181,7 +181,9 @@ def _load_rows(kind: str, row_type: type[RowType]) -> dict[str, RowType]:
     refuse_unknown_keys(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
     user_rows = table.get(key, [])
     if not isinstance(user_rows, list) or not all(isinstance(row, dict) for row in user_rows):
-        raise SpecError(f"{path}: {key} must be rows, got {user_rows!r}", hint=f"write [[{key}]]")
+        raise SpecError(
+            f"{path}: {key} must be rows, got {shown(user_rows)}", hint=f"write [[{key}]]"
+        )
     rows = [row_type(**row) for row in _built_in_rows(kind)]
     for number, row in enumerate(user_rows, 1):
         rows.append(_checked_row(f"{path}, [[{key}]] {number}", row, row_type))
@@ -215,7 +217,10 @@ def _check_value(name: str, value: Any) -> None:
     if name in TEXT_FIELDS:
         check_type(name, value, str, "text")
         if not value.strip() or not value.isprintable():
-            raise SpecError(f"{name} must be one line of text, got {value!r}")
+            raise SpecError(
+                f"{name} must be one line of text, got {shown(value)}",
+                hint=f'for example {name} = "text"',
+            )
     elif name == "reported":
         check_type(name, value, list, 'a list of names, such as ["NVIDIA H200"]')
         for alias in value:
@@ -230,4 +235,7 @@ def _check_value(name: str, value: Any) -> None:
     else:
         check_positive(name, value, example=EXAMPLE_VALUES[name])
         if name == "interruption" and value > 1:
-            raise SpecError(f"interruption must be a share from 0 to 1, got {value!r}")
+            raise SpecError(
+                f"interruption must be a share from 0 to 1, got {shown(value)}",
+                hint="for example interruption = 0.05",
+            )

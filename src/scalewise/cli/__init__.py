@@ -14,7 +14,8 @@ from scalewise.cli import certify_command  # noqa: F401 - the same panel as the 
 from scalewise.cli import analysis_commands, data_commands, import_command, tool_commands  # noqa: F401 - registers their verbs
 from scalewise.cli.app import app, app_for
 from scalewise.cli.output import say, say_problem
-from scalewise.errors import RunFailed, ScalewiseError, command_line
+from scalewise.errors import RunFailed, ScalewiseError, command_line, shown
+from scalewise.files import access_hint
 
 __all__ = ["app", "main"]
 
@@ -67,7 +68,8 @@ def main() -> None:
     except OSError as problem:  # A name that the file system refuses, a full disk, …
         if debug or not problem.filename:
             raise
-        say(f"error: {str(problem.filename)[:80]!r}: {problem.strerror}", err=True)
+        say(f"error: {shown(str(problem.filename))}: {problem.strerror}", err=True)
+        say(f" hint: {access_hint(problem)}", err=True)
         sys.exit(1)
 
 

@@ -31,7 +31,7 @@ from scalewise.cli.options import (
     output_file,
 )
 from scalewise.cli.output import count_progress, print_sections
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 if TYPE_CHECKING:
     from scalewise.spec import FullRun
@@ -384,7 +384,9 @@ def _parse_where(pairs: list[str]) -> dict[str, str]:
     """Return ``{"strategy": "fsdp"}`` for ``--where strategy=fsdp``."""
     for pair in pairs:
         if "=" not in pair:
-            raise SpecError(f"--where takes KEY=VALUE, got {pair!r}", hint="--where strategy=fsdp")
+            raise SpecError(
+                f"--where takes KEY=VALUE, got {shown(pair)}", hint="--where strategy=fsdp"
+            )
     return dict(pair.split("=", 1) for pair in pairs)
 
 

@@ -6,14 +6,21 @@ A section of the help text is called a *panel*, which is Typer's term.
 import copy
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from scalewise.errors import cut
+
 _RANGE = re.compile(r"  \[x>=\d+\]|  \[default: 0; x>=0\]|; x>=\d+(?=\])")
 """The range of a number as Click writes it, and a default that says nothing."""
+
+
+MAX_USAGE_ERROR = 400
+"""Characters of the message about a wrong usage."""
 
 
 class HelpCommand(TyperCommand):
@@ -55,6 +62,16 @@ class HelpCommand(TyperCommand):
 class HelpGroup(TyperGroup):
     """A group whose help lists its commands in panels."""
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Parse the words up to the verb."""
+        with _short_usage_errors():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the words after the verb, and run it."""
+        with _short_usage_errors():
+            return super().invoke(ctx)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after ``scalewise``. Before a verb, no option is given, and Typer would
         import pydantic to convert the absent values of those for completion.
@@ -85,6 +102,20 @@ class HelpGroup(TyperGroup):
         for heading, rows in panels.items():
             _write_section(formatter, heading, rows)
         _write_options(self, ctx, formatter)
+
+
+@contextmanager
+def _short_usage_errors() -> Iterator[None]:
+    """Show the words of a wrong usage on one line, cut where they are long."""
+    try:
+        yield
+    except typer.TyperException as error:
+        if message := getattr(error, "message", ""):
+            from scalewise.report.escape import printable
+
+            words = (cut(word) for word in printable(message).split(" "))
+            error.message = cut(" ".join(words), MAX_USAGE_ERROR)
+        raise
 
 
 def _arguments(command: Any, ctx: Any) -> list[Any]:

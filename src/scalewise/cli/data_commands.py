@@ -8,7 +8,7 @@ import typer
 from scalewise.cli.app import HelpCommand, HelpGroup, app
 from scalewise.cli.options import Json, flag, option
 from scalewise.cli.output import count_progress, say
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 data = typer.Typer(
     cls=HelpGroup,
@@ -104,7 +104,9 @@ def bench(  # noqa: PLR0913 - one parameter per option
 
     worker_counts = [text.strip() for text in workers.split(",")]
     if not all(count.isdecimal() and int(count) < 1000 for count in worker_counts):
-        problem = f"--workers takes whole numbers below 1000, separated by commas, got {workers!r}"
+        problem = (
+            f"--workers takes whole numbers below 1000, separated by commas, got {shown(workers)}"
+        )
         raise SpecError(problem, hint="for example --workers 2,4,8")
     check_choice("--augment", augment, get_args(Augment))
     check_integer("--batch", batch, minimum=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from scalewise.cli.output import print_sections
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.validate import check_integer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def parse_counts(text: str, curve: "ScalingCurve | None" = None) -> list[int]:
     for part in text.split(","):
         if not part.strip().isdecimal() or not part.isascii() or len(part) > MAX_COUNT_DIGITS:
             hint = f"for example --at {2 * largest},{4 * largest}"
-            raise SpecError(f"--at takes whole numbers of devices, got {text!r}", hint=hint)
+            raise SpecError(f"--at takes whole numbers of devices, got {shown(text)}", hint=hint)
         counts.append(int(part))
     return counts
 

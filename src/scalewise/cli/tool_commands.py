@@ -10,7 +10,7 @@ import typer
 from scalewise.cli.app import verb
 from scalewise.cli.options import AllColumns, Json, flag, option, output_file
 from scalewise.cli.output import announce_slow_checks, print_sections, say
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 PANEL = "Data and tools"
 
@@ -151,7 +151,7 @@ def catalog(
     rows = {kind: search_catalog(kind, terms) for kind in kinds}
     if not any(rows.values()):
         hint = "leave a word out; `scalewise catalog prices` shows all prices"
-        raise SpecError(f"nothing in the catalog fits {' '.join(query or [])!r}", hint=hint)
+        raise SpecError(f"nothing in the catalog fits {shown(' '.join(query or []))}", hint=hint)
     if as_json:
         typer.echo(catalog_sections.as_json(rows))
     else:

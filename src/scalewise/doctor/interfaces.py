@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import psutil
 
 from scalewise.doctor.finding import Finding, Remark, make_finding
+from scalewise.errors import shown
 
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Variables by which users select the network interface of ranks."""
@@ -81,7 +82,7 @@ def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -
     for name in names:
         matching = [i for i in interfaces if (i.name == name if exact else i.name.startswith(name))]
         if not any(interface.usable for interface in matching):
-            problem = f"there is no interface {name!r}"
+            problem = f"there is no interface {shown(name)}"
             if matching:
                 problem = f"{matching[0].name} {matching[0].problem}"
             remarks.append(Remark("fault", f"{variable}={value}: {problem}", remedy))

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from scalewise.errors import FrameworkMissing, SpecError
+from scalewise.errors import FrameworkMissing, SpecError, shown
 from scalewise.plugins import install_hint
 from scalewise.probe import Clock, HostClock, Laps, Probe
 from scalewise.probe.environment import major_minor
@@ -42,7 +42,7 @@ def installed_version(package: str, *, extra: str) -> str:
         return version(package)
     except ModuleNotFoundError as missing:
         raise FrameworkMissing(
-            f"framework {extra!r} needs {package}, which is not installed",
+            f"framework {shown(extra)} needs {package}, which is not installed",
             hint=f"{install_hint(extra)}, or name the Python that has it: "
             f'[engines] {extra} = "envs/{extra}/bin/python"',
         ) from missing
@@ -63,7 +63,7 @@ def refuse_start(name: str, spec: RunSpec) -> None:
         quoted = [repr(start) for start in spec.traits.starts]
         supported = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
         raise SpecError(
-            f"{name} takes start = {supported}, and this run says {spec.started_by!r}",
+            f"{name} takes start = {supported}, and this run says {shown(spec.started_by)}",
             hint="leave start out",
         )
 
@@ -76,7 +76,9 @@ def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -
         is_refused = value != getattr(default, field) if values is None else value in values
         if is_refused:
             general = f"{field} does not go together with {spec.framework}'s {spec.strategy}"
-            setting = f"{field} = {value!r}" if isinstance(value, str) else f"{field} = {value}"
+            setting = (
+                f"{field} = {shown(value)}" if isinstance(value, str) else f"{field} = {value}"
+            )
             raise SpecError(
                 f"{reasons.get(field, general)}: {setting}",
                 hint=f'leave {field} out, or write framework = "torch"',

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from scalewise.errors import PluginError, SpecError
+from scalewise.errors import PluginError, SpecError, shown
 from scalewise.frameworks import too_few_samples
 from scalewise.spec import RunSpec
 from scalewise.validate import PERMISSION_HINT, path_exists, suggest_name, suggest_path
@@ -88,7 +88,7 @@ def in_memory_source(spec: RunSpec) -> Source:
     source = Source.of_run(spec)
     if source.kind not in ("digits", "synthetic", "idx", "cifar") or source.on_device:
         raise SpecError(
-            f"the {spec.framework} framework does not read {spec.data or source.kind!r}",
+            f"the {spec.framework} framework does not read {shown(spec.data or source.kind)}",
             hint='give MNIST\'s idx files, CIFAR\'s batches, "digits" or "synthetic:10000"',
         )
     return source
@@ -184,7 +184,7 @@ def _parse_synthetic(data: str) -> Source:
     match = re.fullmatch(r"synthetic(-on-device)?:(\d+)(?:x(\d+)x(\d+)(?:x([13]))?)?", data)
     if not match or 0 in (int(part or 1) for part in match.groups()[1:]):
         raise SpecError(
-            f"not a synthetic data set: {data!r}",
+            f"not a synthetic data set: {shown(data)}",
             hint='write "synthetic:SAMPLES", "synthetic:SAMPLESxHEIGHTxWIDTH" or, for colours, '
             '"synthetic:SAMPLESxHEIGHTxWIDTHx3"',
         )
@@ -198,7 +198,7 @@ def _parse_tokens(data: str) -> Source:
     match = re.fullmatch(r"tokens:(\d+)(?:x(\d+)(?:x(\d+))?)?", data)
     if not match or 0 in (int(part or 1) for part in match.groups()):
         raise SpecError(
-            f"not a set of synthetic tokens: {data!r}",
+            f"not a set of synthetic tokens: {shown(data)}",
             hint='write "tokens:SAMPLES", "tokens:SAMPLESxLENGTH" or '
             '"tokens:SAMPLESxLENGTHxVOCABULARY"',
         )
@@ -206,8 +206,8 @@ def _parse_tokens(data: str) -> Source:
     length, vocabulary = int(length or DEFAULT_LENGTH), int(vocabulary or DEFAULT_VOCABULARY)
     if vocabulary > MAX_VOCABULARY:
         raise SpecError(
-            f"synthetic tokens have a vocabulary of at most {MAX_VOCABULARY:,}, and {data!r} asks "
-            f"for {vocabulary:,}",
+            f"synthetic tokens have a vocabulary of at most {MAX_VOCABULARY:,}, and "
+            f"{shown(data)} asks for {vocabulary:,}",
             hint="GPT-2 has 50,257",
         )
     return Source("synthetic tokens", count=int(samples), shape=length, vocabulary=vocabulary)

@@ -10,7 +10,7 @@ from threading import Thread
 from types import FrameType
 from typing import Any
 
-from scalewise.errors import ScalewiseError, SpecError
+from scalewise.errors import ScalewiseError, SpecError, shown
 
 PROGRESS_SECONDS = 0.2
 """Time between two progress lines."""
@@ -58,7 +58,9 @@ def _handle(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         from scalewise.frameworks.torch.input.loader_bench import bench_loader
 
         return bench_loader(request, progress)
-    raise SpecError(f"the verb data cannot {request['do']!r}", hint="it can make, check and bench")
+    raise SpecError(
+        f"the verb data cannot {shown(request['do'])}", hint="it can make, check and bench"
+    )
 
 
 def _print_line(line: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.frameworks import Framework, Outline, Quality, Session, too_few_samples
 from scalewise.frameworks.fake_power import Meter, write_node
 from scalewise.probe import Laps, Probe
@@ -85,9 +85,15 @@ class Law:
         for key, value in options.items():
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not 0 <= value < math.inf:
-                raise SpecError(f"{key} must be a number from 0 up, got {value!r}")
+                raise SpecError(
+                    f"{key} must be a number from 0 up, got {shown(value)}",
+                    hint=f"for example {key} = 0.001",
+                )
         if options.get("uneven", 0) > 1:
-            raise SpecError(f"uneven must be a share from 0 to 1, got {options['uneven']!r}")
+            raise SpecError(
+                f"uneven must be a share from 0 to 1, got {shown(options['uneven'])}",
+                hint="for example uneven = 0.2",
+            )
         return cls(**{key: float(value) for key, value in options.items()})
 
     def transfer(self, topology: Topology) -> float:
@@ -295,7 +301,7 @@ def _data_size(spec: RunSpec) -> int:
     kind, _, samples = spec.data.partition(":")
     if kind != "synthetic" or not samples.isdecimal():
         hint = 'write data = "synthetic:65536"'
-        raise SpecError(f"the fake machine cannot read data {spec.data!r}", hint=hint)
+        raise SpecError(f"the fake machine cannot read data {shown(spec.data)}", hint=hint)
     return int(samples)
 
 

@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import ScalewiseError, SpecError
+from scalewise.errors import ScalewiseError, SpecError, shown
 from scalewise.frameworks.data_source import Shape
 from scalewise.spec import RunSpec
 from scalewise.validate import INT32_MAX, check_integer, check_type, suggest_name
@@ -24,7 +24,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
     for key in spec.options:
         if key not in names and not _takes_any_option(workload):
             raise SpecError(
-                f"{spec.workload} with {spec.strategy} has no option {key!r}",
+                f"{spec.workload} with {spec.strategy} has no option {shown(key)}",
                 hint=suggest_name(key, names) or f"known are: {', '.join(names) or 'none'}",
             )
 
@@ -96,7 +96,8 @@ def _refuse_value(name: str, value: Any, default: Any) -> None:
         is_numeric = all(isinstance(item, int) for item in default)
         if is_numeric and not all(type(item) is int and 0 < item <= INT32_MAX for item in value):
             raise SpecError(
-                f"each of {name} must be a whole number from 1 to {INT32_MAX:,}, got {value!r}",
+                f"each of {name} must be a whole number from 1 to {INT32_MAX:,}, got "
+                f"{shown(value)}",
                 hint=f"for example {name} = {[*default]}",
             )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import FrameworkMissing
+from scalewise.errors import FrameworkMissing, shown
 from scalewise.launch import worker_zip
 from scalewise.launch.processes import ask_worker
 from scalewise.plugins import install_hint
@@ -46,7 +46,7 @@ class Interpreters:
         python = self.python(framework)
         if shutil.which(python) is None:
             raise FrameworkMissing(
-                f"framework {framework!r} has no Python {python}",
+                f"framework {shown(framework)} has no Python {python}",
                 hint=f"{install_hint(framework)} in a separate environment, and give its Python: "
                 f'[engines] {framework} = "…"',
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from scalewise.errors import LaunchError, OutOfReach, SpecError, parameter
+from scalewise.errors import LaunchError, OutOfReach, SpecError, parameter, shown
 from scalewise.launch import (
     PORT_PLACEHOLDER,
     Command,
@@ -99,7 +99,7 @@ class LocalLauncher:
             )
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             hint = f"give {parameter('launcher', 'slurm')}, or leave start out"
-            raise LaunchError(f"start = {run.start!r} needs a Slurm job", hint=hint)
+            raise LaunchError(f"start = {shown(run.start)} needs a Slurm job", hint=hint)
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.RUN_VARIABLE: str(home)}
         if worker_zips := self._worker_zips(run, folder):

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from scalewise.errors import LaunchError
+from scalewise.errors import LaunchError, shown
 
 RUN_VARIABLE = "SCALEWISE_RUN"
 TOKEN_VARIABLE = "SCALEWISE_TOKEN"
@@ -257,7 +257,9 @@ def _read_messages(child: subprocess.Popen[bytes], on_message: Callable[[Any], N
             try:
                 message = json.loads(line)
             except ValueError as error:
-                raise LaunchError(f"the worker printed an unreadable message: {line!r}") from error
+                raise LaunchError(
+                    f"the worker printed an unreadable message: {shown(line)}"
+                ) from error
             if "answer" in message:
                 answer = message["answer"]
             else:

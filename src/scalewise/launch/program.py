@@ -15,7 +15,8 @@ from hashlib import blake2b
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, cut
+from scalewise.files import access_hint, open_regular, read_file
 
 PLACEHOLDERS = ("devices", "world", "nodes", "node_rank", "master", "port")
 LAUNCHER_COMMANDS = (
@@ -33,6 +34,8 @@ KERAS_MODULES = ("tensorflow", "keras")
 """A script that imports one of these trains in one process with all devices of its node."""
 TORCHRUN_FLAGS = ("-m", "--no-python")
 """torchrun's options for a program that is not a script file."""
+SCRIPT_LIMIT = 16 << 20
+"""Bytes of the largest script that is read."""
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*")
 
 
@@ -143,14 +146,17 @@ def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
         raise SpecError(f"the script {first} {problem}", hint="give the path of a Python file")
     if interpreter == sys.executable:  # Another Python may have another syntax.
         try:
-            ast.parse(path.read_bytes(), filename=str(path))
+            ast.parse(read_file(path, SCRIPT_LIMIT), filename=str(path))
         except OSError as error:
-            raise SpecError(f"cannot read {path}: {error.strerror}") from error
+            text = f"cannot read {path}: {error.strerror}"
+            raise SpecError(text, hint=access_hint(error)) from error
         except SyntaxError as error:
             line = f", line {error.lineno}" if error.lineno else ""
-            raise SpecError(f"{path}{line} is not Python: {error.msg}") from error
-        except ValueError as error:
-            raise SpecError(f"{path} is not Python: {error}") from error
+            text = f"{path}{line} is not Python: {error.msg}"
+            raise SpecError(text, hint="mend it, or give the script that trains") from error
+        except (ValueError, RecursionError, MemoryError) as error:
+            text = f"{path} is not Python: {cut(str(error), 200) or 'it is nested too deeply'}"
+            raise SpecError(text, hint="give the script that trains") from error
     return Program(interpreter, arguments, path)
 
 
@@ -169,9 +175,10 @@ def script_digest(arguments: Sequence[str]) -> str | None:
     if script is None:
         return None
     try:
-        return blake2b(script.read_bytes(), digest_size=6).hexdigest()
+        return blake2b(read_file(script, SCRIPT_LIMIT), digest_size=6).hexdigest()
     except OSError as error:
-        raise SpecError(f"cannot read {script}: {error.strerror}") from error
+        text = f"cannot read {script}: {error.strerror}"
+        raise SpecError(text, hint=access_hint(error)) from error
 
 
 def _module_file(name: str, interpreter: str) -> Path | None:
@@ -201,7 +208,7 @@ def _first_python_file(arguments: Sequence[str]) -> Path | None:
 def _shebang_python(path: Path) -> str:
     """Return the Python in the first line of a console script; empty if there is none."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             parts = file.readline(256).decode(errors="replace").strip().split()
     except OSError:
         return ""
@@ -227,7 +234,7 @@ def detect_framework(arguments: Sequence[str]) -> str:
 def _first_import(script: Path, modules: Sequence[str]) -> str:
     """Return the first of these modules that a script imports; empty without any."""
     try:
-        text = script.read_text(encoding="utf-8", errors="replace")
+        text = read_file(script, SCRIPT_LIMIT).decode(errors="replace")
     except OSError:
         return ""
     match = re.search(rf"^\s*(?:import|from)\s+({'|'.join(modules)})\b", text, re.MULTILINE)

@@ -6,7 +6,7 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.plugins import KINDS, available
 from scalewise.record.write import write_bytes
 
@@ -27,7 +27,7 @@ def pack(folder: Path) -> Path:
     """Write the zip into ``folder`` unless it is up to date; return its path."""
     if os.pathsep in str(folder):
         raise SpecError(
-            f"the folder {folder} cannot be on Python's path: its name holds {os.pathsep!r}",
+            f"the folder {folder} cannot be on Python's path: its name holds {shown(os.pathsep)}",
             hint="choose another output folder",
         )
     home = Path(__file__).parent.parent

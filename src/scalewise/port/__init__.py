@@ -7,7 +7,8 @@ from io import BytesIO
 from pathlib import Path
 
 from scalewise.errors import SpecError
-from scalewise.launch.program import PARALLEL_LIBRARIES
+from scalewise.files import access_hint, read_file
+from scalewise.launch.program import PARALLEL_LIBRARIES, SCRIPT_LIMIT
 from scalewise.port.header import header_edits
 from scalewise.port.name_tracking import Names
 from scalewise.port.patch import Source, Step, apply_edits, unified_diff
@@ -81,13 +82,13 @@ def port(path: Path) -> Ported:
 def _load_script(path: Path) -> Script:
     """Return the parsed script; raise SpecError if it is no PyTorch training script."""
     try:
-        encoded = path.read_bytes()
+        encoded = read_file(path, SCRIPT_LIMIT)
         encoding, _ = tokenize.detect_encoding(BytesIO(encoded).readline)
         text = encoded.decode(encoding)
         tree = ast.parse(text)
     except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror}", hint="give a script") from error
-    except (SyntaxError, ValueError, RecursionError) as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}", hint=access_hint(error)) from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line, problem = "", "its text cannot be read"
         if isinstance(error, SyntaxError):
             line, problem = f", line {error.lineno}" if error.lineno else "", error.msg

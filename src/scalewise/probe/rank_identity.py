@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.spec import RunSpec
 
 FIRST_PORT = 20_000
@@ -113,7 +113,7 @@ def first_host(nodes: str) -> str:
     """
     match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
     if match is None:
-        raise SpecError(f"not a Slurm node list: {nodes!r}", hint="set MASTER_ADDR")
+        raise SpecError(f"not a Slurm node list: {shown(nodes)}", hint="set MASTER_ADDR")
     return "".join(part or "" for part in match.groups())
 
 
@@ -121,4 +121,4 @@ def _number(env: Mapping[str, str], name: str, default: int = 0) -> int:
     try:
         return int(env.get(name, default))
     except ValueError as bad:
-        raise SpecError(f"{name} must be a number, got {env[name]!r}") from bad
+        raise SpecError(f"{name} must be a number, got {shown(env[name])}") from bad

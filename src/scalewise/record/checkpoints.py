@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import RecordError, SpecError
+from scalewise.errors import RecordError, SpecError, shown
 from scalewise.files import open_regular, read_file
 from scalewise.record.json_files import parse_json
 from scalewise.record.write import write_json
@@ -312,7 +312,7 @@ def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, 
     if own != saved:
         key = next(key for key in {**own, **saved} if own.get(key) != saved.get(key))
         raise SpecError(
-            f"{checkpoint} is of another model: its {key} is {saved.get(key)!r}, "
-            f"and this run's is {own.get(key)!r}",
+            f"{checkpoint} is of another model: its {key} is {shown(saved.get(key))}, "
+            f"and this run's is {shown(own.get(key))}",
             hint="resume with the same workload and options, or leave resume out",
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.errors import RecordError
+from scalewise.errors import RecordError, shown
 from scalewise.record.json_files import newer_schema
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.read import Numbers, RunRecord
@@ -76,7 +76,7 @@ def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
         try:
             nodes.append(_read_node(path, attempt))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RecordError(f"{path} is damaged: {error!r}") from error
+            raise RecordError(f"{path} is damaged: {shown(error)}") from error
     return tuple(node for node in nodes if node is not None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.errors import RecordError
+from scalewise.errors import RecordError, shown
 from scalewise.record import batch_sharing
 from scalewise.record.json_files import REPEAT, newer_schema, read_json
 from scalewise.record.rank_tail import parse_lines
@@ -173,7 +173,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             later_processes=outcome.get("later", 0),
         )
     except (KeyError, TypeError) as error:
-        raise RecordError(f"{folder} is damaged: {error!r} is missing", hint=REPEAT) from error
+        raise RecordError(f"{folder} is damaged: {shown(error)} is missing", hint=REPEAT) from error
 
 
 def _shows_samples(rank: RankRecord) -> bool:
@@ -257,7 +257,9 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
             lines.append(line)
     for required in ("outline", "ended"):
         if not any(required in line for line in lines):
-            raise RecordError(f"{path} is cut off: its line {required!r} is missing", hint=REPEAT)
+            raise RecordError(
+                f"{path} is cut off: its line {shown(required)} is missing", hint=REPEAT
+            )
     next_step = 0
     for first, end in (line["steps"] for line in lines if "steps" in line):
         if first != next_step:

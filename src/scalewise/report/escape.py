@@ -85,15 +85,6 @@ def shorten(text: str, length: int) -> str:
     return f"{text[: length - 1 - end]}…{text[len(text) - end :]}"
 
 
-def cut(text: str, length: int) -> str:
-    """Return at most this many characters, with an ellipsis at the end.
-
-    >>> cut("a very long name", 8)
-    'a very …'
-    """
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
 def keep_units(text: str) -> str:
     """Return the text with numbers and units that a line break does not separate.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from scalewise.analysis.advise.requested_scale import RequestedScale, requested_scale
-from scalewise.errors import ScalewiseError
+from scalewise.errors import ScalewiseError, cut
 from scalewise.report.curve_report import CurveReport
 from scalewise.report.document import (
     Block,
@@ -17,7 +17,6 @@ from scalewise.report.document import (
     Paragraph,
     Tone,
 )
-from scalewise.report.escape import cut
 from scalewise.report.evidence_tables import (
     MAX_HEADER,
     MAX_NAME,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from scalewise.analysis.advise.requested_scale import RequestedScale, requested_scale
 from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.measure.curve import ONE_EPOCH
+from scalewise.errors import cut
 from scalewise.report.curve_report import CurveReport
-from scalewise.report.escape import cut
 from scalewise.report.figures.series import choose_unit
 from scalewise.report.tables import (
     NONE,

@@ -2,7 +2,8 @@
 
 import re
 
-from scalewise.report.escape import cut, escape_latex, printable
+from scalewise.errors import cut
+from scalewise.report.escape import escape_latex, printable
 from scalewise.report.tables import MAX_CELL_CHARACTERS, Table, is_text_column
 
 PACKAGES = """% needs \\usepackage[T1]{fontenc}

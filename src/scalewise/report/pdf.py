@@ -11,8 +11,9 @@ from fpdf import FPDF
 from fpdf.enums import MethodReturnValue, TableBordersLayout, TableCellFillMode
 from fpdf.fonts import FontFace, TTFFont
 
+from scalewise.errors import cut
 from scalewise.report.document import Box, Tone
-from scalewise.report.escape import cut, keep_units, printable
+from scalewise.report.escape import keep_units, printable
 from scalewise.report.figures import Figure
 from scalewise.report.figures.matplotlib_figure import Columns, draw, render
 from scalewise.report.tables import MAX_CELL_CHARACTERS, Table, is_text_column

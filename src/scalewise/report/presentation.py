@@ -8,11 +8,10 @@ from typing import Literal
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, cut, parameter
 from scalewise.record.write import write_bytes, write_text
 from scalewise.report.curve_report import CurveReport, curve_reports
 from scalewise.report.document import Document
-from scalewise.report.escape import cut
 from scalewise.report.figures import Figure
 
 Loaded = Sequence[tuple[Path, ScalingCurve, Explanation | None]]

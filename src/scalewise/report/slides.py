@@ -6,8 +6,8 @@ from typing import Any
 
 from scalewise.analysis.advise import Scale
 from scalewise.analysis.number_format import format_count, format_duration
+from scalewise.errors import cut
 from scalewise.report.curve_report import CurveReport
-from scalewise.report.escape import cut
 from scalewise.report.figures import Figure, Line
 from scalewise.report.figures.all_figures import figures
 from scalewise.report.tables import NONE, Table, make_table, percent, value

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalewise.analysis.predict import Prediction
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, shown
 from scalewise.report.curve_report import CurveReport
 from scalewise.report.figures import IMAGE_SUFFIXES, Figure
 from scalewise.report.figures import matplotlib_figure as paper
@@ -31,13 +31,13 @@ def write_plot(
         return paper.write(paper.draw_all(drawn), path)
     if plot not in FIGURES:
         raise SpecError(
-            f"there is no plot {plot!r}",
+            f"there is no plot {shown(plot)}",
             hint=suggest_name(plot, FIGURES) or f"there are: {', '.join(FIGURES)}",
         )
     drawn = figures(reports, plot)
     if not drawn:
         raise NotEnoughData(
-            f"no data was measured for plot {plot!r}, or only one point of it",
+            f"no data was measured for plot {shown(plot)}, or only one point of it",
             hint="`scalewise measure --all` shows what was measured",
         )
     if len(drawn) > 1:  # A plot for each curve.

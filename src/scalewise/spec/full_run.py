@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, get_args
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 FullRunUnit = Literal["epochs", "samples", "tokens", "steps", "x"]
 EXAMPLES = '"90 epochs", "1e9 samples", "30000 steps" or "18x" (18 times what was measured)'
@@ -32,11 +32,13 @@ class FullRun:
         pattern = rf"([0-9][0-9,]*\.?[0-9]*(?:e\+?[0-9]+)?)\s*({units})"
         match = re.fullmatch(pattern, text.strip().lower()) if isinstance(text, str) else None
         if match is None or match[2] == "xs":
-            raise SpecError(f"not the length of a full run: {text!r}", hint=f"write {EXAMPLES}")
+            raise SpecError(
+                f"not the length of a full run: {shown(text)}", hint=f"write {EXAMPLES}"
+            )
         amount = float(match[1].replace(",", ""))
         if not isfinite(amount) or not 0 < amount <= 1e18:
             raise SpecError(
-                f"the length of a full run must be above 0 and at most 1e18, got {text!r}",
+                f"the length of a full run must be above 0 and at most 1e18, got {shown(text)}",
                 hint=f"write {EXAMPLES}",
             )
         unit = next(name for name in get_args(FullRunUnit) if name[:3] == match[2][:3])

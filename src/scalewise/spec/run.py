@@ -7,7 +7,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.spec.strategy_traits import Start, StrategyTraits, default_strategy, traits_of
 from scalewise.spec.topology import Parallelism, Topology
 from scalewise.validate import (
@@ -77,7 +77,7 @@ def _check_compile_mode(name: str, value: Any) -> None:
     modes = ("blocks", "graphs")
     if not isinstance(value, bool) and value not in modes:
         raise SpecError(
-            f'compile must be true, false, "blocks" or "graphs", got {value!r}',
+            f'compile must be true, false, "blocks" or "graphs", got {shown(value)}',
             hint=suggest_name(str(value), modes) or 'for example compile = "blocks"',
         )
 
@@ -95,9 +95,11 @@ def _check_environment(name: str, value: Any) -> None:
         check_environment_name(name, key)
         if not isinstance(text, str):
             hint = f'write {key} = "{text}"'
-            raise SpecError(f"env {key} must be text, got {text!r}", hint=hint)
+            raise SpecError(f"env {key} must be text, got {shown(text)}", hint=hint)
         if "\0" in text:
-            raise SpecError(f"env {key} cannot hold a null character, got {text!r}")
+            raise SpecError(
+                f"env {key} cannot hold a null character, got {shown(text)}", hint="leave it out"
+            )
 
 
 def _check_json_table(name: str, value: Any) -> None:
@@ -256,7 +258,7 @@ class RunSpec:
             )
         if self.certify_order != "usual" and not self.certify:
             hint = "write certify = true too, or leave certify_order out"
-            raise SpecError(f"certify_order = {self.certify_order!r} needs certify", hint=hint)
+            raise SpecError(f"certify_order = {shown(self.certify_order)} needs certify", hint=hint)
         self._check_learning()
         if self.program is not None:
             self._check_program()
@@ -282,9 +284,11 @@ class RunSpec:
                 hint="for example epochs = 3",
             )
         if name := self._first_set_field("program"):
-            raise SpecError(f"{name} is for a program, and this run has none")
+            raise SpecError(f"{name} is for a program, and this run has none", hint="leave it out")
         if self.start == "command":
-            raise SpecError('start = "command" is for a program, and this run has none')
+            raise SpecError(
+                'start = "command" is for a program, and this run has none', hint="leave start out"
+            )
 
     def _check_learning(self) -> None:
         """Refuse lr_rule without base_batch, two warm-up lengths, and an EMA that never changes."""
@@ -292,7 +296,7 @@ class RunSpec:
             raise SpecError(f"ema must be below 1, got {self.ema}", hint="for example 0.999")
         if (self.lr_rule == "none") != (self.base_batch is None):
             raise SpecError(
-                f"lr_rule = {self.lr_rule!r} with base_batch = {self.base_batch!r}",
+                f"lr_rule = {shown(self.lr_rule)} with base_batch = {shown(self.base_batch)}",
                 hint="give both or neither; base_batch is the global batch that lr was tuned for",
             )
         if self.warmup_epochs:
@@ -310,9 +314,11 @@ class RunSpec:
         is_texts = is_list and all(isinstance(arg, str) for arg in args or ())
         if not is_texts or not args or not args[0]:  # A later argument may be empty: --resume ''.
             hint = 'for example program = ["train.py", "--epochs", "3"]'
-            raise SpecError(f"program must be a list of texts, got {args!r}", hint=hint)
+            raise SpecError(f"program must be a list of texts, got {shown(args)}", hint=hint)
         if any("\0" in arg for arg in args):
-            raise SpecError("a program's arguments cannot hold a null character")
+            raise SpecError(
+                "a program's arguments cannot hold a null character", hint="leave it out"
+            )
         object.__setattr__(self, "program", tuple(args))
         if name := self._first_set_field("workload"):
             raise SpecError(
@@ -472,7 +478,8 @@ def _split_strategy(values: dict[str, Any]) -> None:
         return
     if values.setdefault("framework", framework) != framework:
         raise SpecError(
-            f"strategy {values['strategy']!r} is not one of framework {values['framework']!r}",
+            f"strategy {shown(values['strategy'])} is not one of framework "
+            f"{shown(values['framework'])}",
             hint="leave framework out: the strategy names it",
         )
     values["strategy"] = strategy

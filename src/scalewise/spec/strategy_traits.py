@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Literal
 
 from scalewise import plugins
-from scalewise.errors import PluginError
+from scalewise.errors import PluginError, shown
 
 Start = Literal["torchrun", "srun", "mpirun", "horovodrun", "plain", "node", "direct", "command"]
 
@@ -100,7 +100,7 @@ def traits_of(framework: str, strategy: str) -> StrategyTraits:
     if name in plugins.available("traits"):
         traits = plugins.load("traits", name)
         if not isinstance(traits, StrategyTraits):
-            raise PluginError(f"traits {name!r} are no StrategyTraits, but {traits!r:.60}")
+            raise PluginError(f"traits {shown(name)} are no StrategyTraits, but {traits!r:.60}")
         return traits
     namesakes = (value for key, value in BUILT_IN.items() if key.endswith(f".{strategy}"))
     siblings = (value for key, value in BUILT_IN.items() if key.startswith(f"{framework}."))

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, get_args
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.spec.full_run import FullRun
 from scalewise.spec.run import RUN_KEYS, RunSpec
 from scalewise.validate import check_choice, check_integer, check_type, refuse_unknown_keys
@@ -204,10 +204,10 @@ def _check_name(name: Any) -> None:
     check_type("name", name, str, "text in quotes")
     if not name.strip() or name[0] in ".-" or "/" in name or "\\" in name or not name.isprintable():
         hint = "leave out slashes, control characters and a leading dot or dash"
-        raise SpecError(f"a study cannot be named {name!r}: it also names a folder", hint=hint)
+        raise SpecError(f"a study cannot be named {shown(name)}: it also names a folder", hint=hint)
     if len(name.encode()) > MAX_NAME_BYTES:
         hint = f"use at most {MAX_NAME_BYTES} bytes"
-        raise SpecError(f"a study's name is too long for a folder: {name!r}", hint=hint)
+        raise SpecError(f"a study's name is too long for a folder: {shown(name)}", hint=hint)
 
 
 def _check_axis(axis: str, values: Any) -> None:
@@ -219,4 +219,4 @@ def _check_axis(axis: str, values: Any) -> None:
         hint = f"for example {axis} = [{json.dumps(values) if is_plain else '1, 2'}]"
         if axis in ("env", "options") and isinstance(values, Mapping) and values:
             hint = f'with quotes: "{axis}.{next(iter(values))}" = [1, 2]'
-        raise SpecError(f"an axis needs a list of values, got {axis} = {values!r}", hint=hint)
+        raise SpecError(f"an axis needs a list of values, got {axis} = {shown(values)}", hint=hint)

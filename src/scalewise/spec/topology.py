@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.spec.strategy_traits import StrategyTraits
 from scalewise.validate import check_integer, refuse_unknown_keys
 
@@ -37,10 +37,11 @@ class Topology:
         match = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(value)) if is_text_or_int else None
         if not match:
             hint = "write NODESxDEVICES, for example 2x8"
-            raise SpecError(f"not a topology: {value!r}", hint=hint)
+            raise SpecError(f"not a topology: {shown(value)}", hint=hint)
         counts = int(match[1] or 1), int(match[2])
         if min(counts) < 1:
-            raise SpecError(f"a topology needs at least 1x1, got {value!r}")
+            hint = "write NODESxDEVICES, for example 2x8"
+            raise SpecError(f"a topology needs at least 1x1, got {shown(value)}", hint=hint)
         return cls(*counts)
 
     def __str__(self) -> str:
@@ -67,7 +68,7 @@ class Parallelism:
         """Read a table such as ``{tensor = 2}``."""
         if not isinstance(value, Mapping):
             hint = "for example parallelism = {tensor = 2}"
-            raise SpecError(f"parallelism must be a table, got {value!r}", hint=hint)
+            raise SpecError(f"parallelism must be a table, got {shown(value)}", hint=hint)
         refuse_unknown_keys("parallelism", value, [item.name for item in fields(cls)])
         return cls(**value)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 from scalewise.record.certificate_files import FOLDER, PlannedComparison, write_comparisons
 from scalewise.spec import RunSpec, StudySpec, Topology
 from scalewise.spec.run import Precision
@@ -47,7 +47,7 @@ def plan_certificate(
     runs = [run for run in study.runs() if run.repeat == 0 and run.framework == FRAMEWORK]
     if not runs:
         raise SpecError(
-            f"a certificate needs a run with framework {FRAMEWORK!r}, and this study has none",
+            f"a certificate needs a run with framework {shown(FRAMEWORK)}, and this study has none",
             hint="sketches of gradients are made in PyTorch only",
         )
     _check_placeholder(runs, global_batch)

@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import FrameworkMissing, LaunchError, RecordError, SpecError, parameter
+from scalewise.errors import (
+    FrameworkMissing,
+    LaunchError,
+    RecordError,
+    SpecError,
+    cut,
+    parameter,
+    shown,
+)
+from scalewise.files import access_hint, read_file
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import detect_framework, parse_program, script_digest
 from scalewise.record.study_files import read_study
 from scalewise.spec import RunSpec, StudySpec, Topology
+from scalewise.user_config import CONFIG_LIMIT, parse_toml
 from scalewise.validate import check_type, refuse_unknown_keys, suggest_name
 
 VARIANT_KEYS = ["run", "vary", "launcher", "scaling", "repeats", "full_run"]
@@ -26,18 +36,21 @@ EXCLUSIVE_FIELDS = ({"epochs", "steps", "samples"}, {"batch", "global_batch"})
 def load(path: Path, variant: str | None = None) -> StudySpec:
     """Load a study file, with the changes of its ``[variant.NAME]`` section if one is named."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        values = parse_toml(read_file(path, CONFIG_LIMIT))
     except FileNotFoundError as error:
         hint = "`scalewise init` writes one"
         raise SpecError(f"there is no study file {path}", hint=hint) from error
     except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror}") from error
+        text = f"cannot read {path}: {error.strerror}"
+        raise SpecError(text, hint=access_hint(error)) from error
     except tomllib.TOMLDecodeError as error:
         script = f"your own script: scalewise run --on 1,2 -- {path}"
         hint = script if path.suffix == ".py" else "text needs quotes"
-        raise SpecError(f"{path} is not TOML: {error}", hint=hint) from error
+        raise SpecError(f"{path} is not TOML: {cut(str(error), 200)}", hint=hint) from error
     except UnicodeDecodeError as error:
-        raise SpecError(f"{path} is not text: {error}", hint="save it as UTF-8") from error
+        raise SpecError(
+            f"{path} is not text: {cut(str(error), 200)}", hint="save it as UTF-8"
+        ) from error
     return with_program_facts(StudySpec.from_dict(apply_variant(values, variant)))
 
 
@@ -59,7 +72,9 @@ def apply_variant(values: Mapping[str, Any], name: str | None) -> dict[str, Any]
     if name not in variants:
         choices = f"there are: {', '.join(variants)}" if variants else "it has none"
         hint = suggest_name(name, variants) or choices
-        raise SpecError(f"study {values.get('name')!r} has no variant {name!r}", hint=hint)
+        raise SpecError(
+            f"study {shown(values.get('name'))} has no variant {shown(name)}", hint=hint
+        )
     for key, change in variants[name].items():
         merged[key] = change
         if isinstance(change, Mapping):
@@ -83,7 +98,7 @@ def from_program(arguments: Sequence[str], on: str, repeats: int = 1, **fields: 
             Topology.parse(count)
         except SpecError as error:
             hint = f"for example {parameter('on', '1,2,4')}; or 1x4,2x4 for nodes"
-            problem = f"{parameter('on')} takes device counts, got {on!r}"
+            problem = f"{parameter('on')} takes device counts, got {shown(on)}"
             raise SpecError(problem, hint=hint) from error
         if counts.count(count) > 1:
             hint = f"{parameter('repeats', 3)} runs each three times"
@@ -170,7 +185,7 @@ def _ask_framework(
         except LaunchError as error:
             if framework not in interpreters.by_framework:
                 raise
-            problem = f"framework {framework!r} has a Python that does not answer: {error}"
+            problem = f"framework {shown(framework)} has a Python that does not answer: {error}"
             hint = f'give another one: [engines] {framework} = "…"'
     return [{"problem": problem, "hint": hint, "absent": True}] * len(runs)
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalewise.errors import NewerSchema, RecordError, SpecError, parameter
+from scalewise.errors import NewerSchema, RecordError, SpecError, parameter, shown
 from scalewise.launch import Plan
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.study_files import finished, read_study
@@ -165,4 +165,6 @@ def _refuse_other_study(study: StudySpec, folder: Path) -> None:
         return  # There is no study file, or it cannot be read.
     if stored.name != study.name:
         hint = "choose another output folder"
-        raise SpecError(f"{folder} holds the study {stored.name!r}, not {study.name!r}", hint=hint)
+        raise SpecError(
+            f"{folder} holds the study {shown(stored.name)}, not {shown(study.name)}", hint=hint
+        )

@@ -14,7 +14,7 @@ from scalewise.analysis.advise.purpose import Purpose
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import predict
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 from scalewise.validate import INT32_MAX
 
 DEFAULT_EFFICIENCY = 0.8
@@ -103,7 +103,7 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
     if not is_integer or not base_devices < devices <= INT32_MAX:
         raise SpecError(
             f"{parameter('worth')} takes more devices than the baseline's {base_devices}, "
-            f"got {devices!r}",
+            f"got {shown(devices)}",
             hint=f"for example {parameter('worth', 8 * base_devices)}",
         )
     job = split_job(predict(curve, [base_devices, devices]))

@@ -2,7 +2,7 @@
 
 import re
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
 """Regular expression of a number, with one group. Unlike float() it refuses nan, inf and 1_000."""
@@ -16,7 +16,7 @@ def parse_duration(text: str, argument: str, example: str) -> float:
     part = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
     if not re.fullmatch(f"(?:{part})+", text):
         raise SpecError(
-            f"not a time span: {argument!r}", hint=f"a number and s, min, h or d: {example}"
+            f"not a time span: {shown(argument)}", hint=f"a number and s, min, h or d: {example}"
         )
     return sum(float(number) * SECONDS_PER_UNIT[unit] for number, unit in re.findall(part, text))
 
@@ -30,10 +30,10 @@ def parse_limited_duration(
     180.0
     """
     if not isinstance(argument, str):
-        raise SpecError(f"a time span is text, got {argument!r}", hint=example)
+        raise SpecError(f"a time span is text, got {shown(argument)}", hint=example)
     seconds = parse_duration(argument if text is None else text, argument, example)
     if MIN_SECONDS <= seconds <= MAX_SECONDS or (allow_zero and seconds == 0):
         return seconds
     lowest = "at least 0" if allow_zero else "above 0"
-    problem = f"a time span must be {lowest} and at most {MAX_SECONDS:g} s, got {argument!r}"
+    problem = f"a time span must be {lowest} and at most {MAX_SECONDS:g} s, got {shown(argument)}"
     raise SpecError(problem, hint=example)

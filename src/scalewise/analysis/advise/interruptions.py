@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from scalewise.analysis.advise.durations import parse_limited_duration
 from scalewise.analysis.advise.scale import Interrupted, Scale
 from scalewise.analysis.measure.window import save_seconds
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 from scalewise.record.read import RunRecord
 
 EXAMPLE = "write 12h (of each device) or '12h per node'"
@@ -45,7 +45,7 @@ class InterruptionInterval:
         text = argument if isinstance(argument, str) else ""
         duration, _, per = (part.strip() for part in text.partition(" per "))
         if per not in ("", "device", "node"):
-            problem = f"interruptions are per device or per node, got {argument!r}"
+            problem = f"interruptions are per device or per node, got {shown(argument)}"
             raise SpecError(problem, hint=EXAMPLE)
         seconds = parse_limited_duration(argument, EXAMPLE, text=duration)
         return cls(seconds, per or "device", text.strip())

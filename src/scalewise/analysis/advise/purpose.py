@@ -12,7 +12,7 @@ from scalewise.analysis.advise.durations import NUMBER, parse_duration
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.validate import suggest_name
 
 GOALS: Mapping[str, Callable[[Scale], float]] = {
@@ -117,7 +117,7 @@ class Purpose:
         parts = []
         for argument in arguments:
             if not isinstance(argument, str):
-                raise SpecError(f"a purpose is text, got {argument!r}", hint=EXAMPLES)
+                raise SpecError(f"a purpose is text, got {shown(argument)}", hint=EXAMPLES)
             parts += [part.strip() for part in argument.split(",")]
         if not parts:
             raise SpecError("no purpose was given", hint=EXAMPLES)
@@ -146,11 +146,13 @@ def _implied_goal(limits: Iterable[Limit]) -> str:
 def _parse_limit(text: str) -> Limit:
     name, _, value = (part.strip() for part in text.partition("="))
     if name not in PURPOSES:
-        raise SpecError(f"not a purpose: {text!r}", hint=suggest_name(name, PURPOSES) or EXAMPLES)
+        raise SpecError(
+            f"not a purpose: {shown(text)}", hint=suggest_name(name, PURPOSES) or EXAMPLES
+        )
     kind = PURPOSES[name]
     example = f"for example {kind.example}"
     if kind.quantity is None:
-        raise SpecError(f"{name} takes no number, got {text!r}", hint=f"write {name} alone")
+        raise SpecError(f"{name} takes no number, got {shown(text)}", hint=f"write {name} alone")
     if not value:
         raise SpecError(f"{name} needs a number", hint=example)
     if kind.quantity == "time":
@@ -158,10 +160,10 @@ def _parse_limit(text: str) -> Limit:
     else:
         bound, unit = _parse_amount(kind, name, value, text)
     if bound <= 0 or not isfinite(bound):
-        raise SpecError(f"{name} must be above 0, got {text!r}", hint=example)
+        raise SpecError(f"{name} must be above 0, got {shown(text)}", hint=example)
     if kind.quantity == "efficiency" and bound > 1:
         percent = f" or {name}={value}%" if 2 <= bound <= 100 else ""
-        problem = f"an efficiency is a share from 0 to 1, got {text!r}"
+        problem = f"an efficiency is a share from 0 to 1, got {shown(text)}"
         raise SpecError(problem, hint=f"{example}{percent}")
     return Limit(name, bound, f"{name}={value}", unit if kind.quantity == "cost" else "")
 
@@ -173,6 +175,7 @@ def _parse_amount(kind: PurposeKind, name: str, value: str, text: str) -> tuple[
     if not match or (units is not None and match[2] not in units):
         suffix = f" with {', '.join(units)}" if units and "" not in units else ""
         raise SpecError(
-            f"{name} must be a number{suffix}, got {text!r}", hint=f"for example {kind.example}"
+            f"{name} must be a number{suffix}, got {shown(text)}",
+            hint=f"for example {kind.example}",
         )
     return float(match[1]) * (units[match[2]] if units else 1), match[2].strip()

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from scalewise.analysis.advise.durations import MAX_SECONDS, parse_limited_duration
 from scalewise.analysis.advise.scale import Scale
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.validate import INT32_MAX
 
 EXAMPLE = "write 10min, or by number of devices 8=10min,32=6h"
@@ -32,7 +32,7 @@ class QueueWait:
         {8: 600.0, 32: 21600.0}
         """
         if not isinstance(argument, str):
-            raise SpecError(f"a wait is text, got {argument!r}", hint=EXAMPLE)
+            raise SpecError(f"a wait is text, got {shown(argument)}", hint=EXAMPLE)
         if "=" not in argument:
             seconds = parse_limited_duration(argument, EXAMPLE, allow_zero=True)
             return cls({1: seconds}, same_for_all=True)
@@ -40,7 +40,9 @@ class QueueWait:
         for part in argument.split(","):
             count, _, duration = (text.strip() for text in part.partition("="))
             if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= INT32_MAX:
-                raise SpecError(f"a wait is for a number of devices, got {part!r}", hint=EXAMPLE)
+                raise SpecError(
+                    f"a wait is for a number of devices, got {shown(part)}", hint=EXAMPLE
+                )
             if int(count) in waits:
                 raise SpecError(f"the wait of {count} devices was given twice", hint=EXAMPLE)
             waits[int(count)] = parse_limited_duration(

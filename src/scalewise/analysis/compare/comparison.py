@@ -27,7 +27,7 @@ from scalewise.analysis.compare.settings import SettingDifference, setting_diffe
 from scalewise.analysis.compare.side import METRICS, SPEED_METRICS, Side
 from scalewise.analysis.measure import Doubt, Point
 from scalewise.analysis.measure.curve import RELATIVE_UNIT, same_work
-from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.errors import NotEnoughData, SpecError, parameter, shown
 
 FALSE_ALARM = 0.01
 """The chance that any difference is reported where there is none. Below 5 %, because people look
@@ -210,7 +210,7 @@ def parse_difference(text: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 < share < 1:
-        problem = f"{parameter('difference')} takes a share between 0 and 100 %, got {text!r}"
+        problem = f"{parameter('difference')} takes a share between 0 and 100 %, got {shown(text)}"
         raise SpecError(problem, hint=f"for example {parameter('difference', '3%')}")
     return share
 

@@ -10,7 +10,7 @@ from scalewise.analysis.compare.comparison import Comparison
 from scalewise.analysis.compare.metric_difference import MetricDifference
 from scalewise.analysis.compare.side import METRICS
 from scalewise.analysis.number_format import format_count
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 from scalewise.validate import suggest_name
 
 DROPS = ("drops", "falls", "decreases")
@@ -43,17 +43,19 @@ class Condition:
         """
         match = _CONDITION.fullmatch(text.strip())
         if not match:
-            raise _wrong(f"not a condition: {text!r}", "")
+            raise _wrong(f"not a condition: {shown(text)}", "")
         metric, verb = match["metric"].lower(), match["verb"].lower()
         if metric not in METRICS:
-            raise _wrong(f"no metric named {metric!r} in {text!r}", suggest_name(metric, METRICS))
+            raise _wrong(
+                f"no metric named {shown(metric)} in {shown(text)}", suggest_name(metric, METRICS)
+            )
         if verb not in (*DROPS, *RISES):
             hint = suggest_name(verb, (*DROPS, *RISES)) or "write drops or rises"
-            raise _wrong(f"not a change: {verb!r} in {text!r}", hint)
+            raise _wrong(f"not a change: {shown(verb)} in {shown(text)}", hint)
         devices = int(match["devices"]) if match["devices"] else None
         share = float(match["percent"]) / 100
         if verb in DROPS and share >= 1:
-            raise _wrong(f"{metric} cannot drop by {match['percent']} %, in {text!r}", "")
+            raise _wrong(f"{metric} cannot drop by {match['percent']} %, in {shown(text)}", "")
         return cls(text.strip(), metric, devices, verb in RISES, share)
 
     @property
@@ -94,7 +96,7 @@ def _rows(comparison: Comparison, condition: Condition) -> list[MetricDifference
         if rows:
             what += f" on {format_count(condition.devices or 0)}"
         hint = f"{condition.metric} was compared on {counts}" if rows else f"there are: {metrics}"
-        raise SpecError(f"{parameter('fail_if')} {condition.text!r}: {what}", hint=hint)
+        raise SpecError(f"{parameter('fail_if')} {shown(condition.text)}: {what}", hint=hint)
     return chosen
 
 

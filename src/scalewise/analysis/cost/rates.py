@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.hardware import Price, prices
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 from scalewise.validate import check_positive, suggest_name
 
 SPOT_SUFFIX = ":spot"
@@ -81,10 +81,12 @@ def _find_price(text: str) -> Price:
         return matches[0]
     if matches:
         names = ", ".join(price.name for price in matches)
-        raise SpecError(f"{text!r} is the name of several prices: {names}", hint="name one of them")
+        raise SpecError(
+            f"{shown(text)} is the name of several prices: {names}", hint="name one of them"
+        )
     names_and_instances = [*catalog, *(price.instance for price in catalog.values())]
     raise SpecError(
-        f"price must be a number above 0, or a name of the price list, got {text!r}",
+        f"price must be a number above 0, or a name of the price list, got {shown(text)}",
         hint=suggest_name(text, names_and_instances)
         or "for example price = 2.5, or see `scalewise catalog prices`",
     )

@@ -9,8 +9,8 @@ from scalewise.analysis.measure.energy import JOULES_PER_UNIT
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.point import Point
 from scalewise.analysis.measure.table_layout import HEADER_HINT
-from scalewise.analysis.measure.table_numbers import MAX_VALUE
-from scalewise.errors import SpecError
+from scalewise.analysis.measure.table_numbers import MAX_DEVICES, MAX_VALUE, MIN_VALUE
+from scalewise.errors import SpecError, shown
 
 
 def curve_from_numbers(
@@ -63,11 +63,12 @@ def check_table_options(scaling: str | None, devices_per_node: int | None) -> No
     """Refuse a wrong scaling or number of devices per node."""
     if scaling not in (None, "weak", "strong"):
         raise SpecError(
-            f"scaling must be weak or strong, got {scaling!r}", hint="leave it out if unknown"
+            f"scaling must be weak or strong, got {shown(scaling)}", hint="leave it out if unknown"
         )
-    if devices_per_node is not None and devices_per_node < 1:
+    if devices_per_node is not None and not 1 <= devices_per_node <= MAX_DEVICES:
+        limit = "at least 1" if devices_per_node < 1 else f"at most {MAX_DEVICES:,}"
         raise SpecError(
-            f"devices per node must be at least 1, got {devices_per_node}",
+            f"devices per node must be {limit}, got {shown(devices_per_node)}",
             hint="leave it out if unknown",
         )
 
@@ -108,17 +109,18 @@ def _checked_column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, 
     for devices, value in pairs:
         if not _is_number(devices) or devices != int(devices) or devices < 1:
             raise SpecError(
-                f"devices must be a whole number from 1 up, got {devices!r}",
+                f"devices must be a whole number from 1 up, got {shown(devices)}",
                 hint="for example (8, 1668.0)",
             )
         if devices in column:
             raise SpecError(
                 f"devices = {devices} appears twice", hint="keep one row per number of devices"
             )
-        if not _is_number(value) or not 0 < value <= MAX_VALUE:
-            limit = f" and at most {MAX_VALUE:g}" if _is_number(value) and value > 0 else ""
+        if not _is_number(value) or not MIN_VALUE <= value <= MAX_VALUE:
+            is_above = _is_number(value) and value > 0
+            limit = f" from {MIN_VALUE:g} to {MAX_VALUE:g}" if is_above else " above 0"
             raise SpecError(
-                f"{name} on {devices} devices must be a number above 0{limit}, got {value!r}",
+                f"{name} on {devices} devices must be a number{limit}, got {shown(value)}",
                 hint="leave a point out where it is not known",
             )
         column[int(devices)] = float(value)

@@ -15,7 +15,7 @@ from scalewise.analysis.measure.table_numbers import (
     parse_count,
     parse_measured,
 )
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 AGREEMENT = 0.05
 """Two columns of one quantity agree if their values differ by at most this share."""
@@ -169,14 +169,14 @@ def find_decimal_marks(
 
 def _evidence(source: str, layout: Layout, column: Column) -> set[str]:
     cells = [cell for cell in layout.cells(column) if not is_missing(cell) and ":" not in cell]
-    shown = {mark: cell for cell in cells for mark in mark_evidence(cell)}
-    if {".", ","} <= shown.keys():
+    examples = {mark: cell for cell in cells for mark in mark_evidence(cell)}
+    if {".", ","} <= examples.keys():
         raise SpecError(
-            f'{source}: the decimal mark of "{column.title}" is unclear: {shown["."]!r} has a '
-            f"point, {shown[',']!r} a comma",
+            f'{source}: the decimal mark of "{column.title}" is unclear: '
+            f"{shown(examples['.'])} has a point, {shown(examples[','])} a comma",
             hint="write all numbers of a column in the same way",
         )
-    return set(shown)
+    return set(examples)
 
 
 def _ambiguous_mark(

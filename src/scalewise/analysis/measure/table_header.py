@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT
+from scalewise.errors import cut
 
 Role = Literal[
     "devices", "nodes", "devices_per_node", "throughput", "throughput_per_device",
@@ -165,7 +166,7 @@ class Column:
 def match_column(index: int, title: str) -> Column:
     """Return what a title means; its role is None if it is not known."""
     if len(title) > MAX_TITLE_LENGTH:
-        return Column(index, title)
+        return Column(index, cut(title))
     written = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", title)
     for text in dict.fromkeys((title, written)):
         column = _match(index, title, text)

@@ -13,7 +13,7 @@ from scalewise.analysis.measure.table_header import (
 )
 from scalewise.analysis.measure.table_lines import DELIMITERS, Line, decode_table, split_lines
 from scalewise.analysis.measure.table_numbers import parse_count
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, cut, shown
 from scalewise.validate import suggest_name
 
 COLUMNS = ("devices", "throughput", "time", "samples", "energy_kwh")
@@ -27,6 +27,10 @@ VALUE_ROLES = {"throughput", "throughput_per_device", "steps_per_second", "time"
                "step_time", "speedup", "efficiency"}  # fmt: skip
 MAX_TITLE_LINES = 20
 """A header is looked for in this many lines."""
+MAX_LINES = 2000
+"""A longer text is no table of device counts; each line is split in seven ways."""
+MAX_LINE_LENGTH = 20_000
+"""Characters of a line: a thousand columns, or a cell with a long remark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ class Layout:
 
 def find_layout(source: str, text: str) -> Layout:
     """Return the table of a text; raise SpecError if none is found."""
+    _refuse_long_text(source, text)
     by_delimiter = {mark: split_lines(source, text, mark) for mark in DELIMITERS}
     if all(line.comment for line in by_delimiter["commas"]) and not any(
         _header_at(mark, lines, comments=True) for mark, lines in by_delimiter.items()
@@ -73,6 +78,22 @@ def find_layout(source: str, text: str) -> Layout:
         if layout := _header_at(mark, _transposed(lines), comments=False):
             return replace(layout, transposed=True)
     raise _explain_missing_header(source, by_delimiter)
+
+
+def _refuse_long_text(source: str, text: str) -> None:
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        raise SpecError(
+            f"{source} has {len(lines):,} lines, more than a table of {MAX_LINES:,}",
+            hint="keep a row for each run; for a log: scalewise import",
+        )
+    longest = max(range(len(lines)), key=lambda index: len(lines[index]), default=0)
+    if lines and len(lines[longest]) > MAX_LINE_LENGTH:
+        raise SpecError(
+            f"{source}, line {longest + 1}: {len(lines[longest]):,} characters, more than "
+            f"{MAX_LINE_LENGTH:,}",
+            hint="leave out what is not measured",
+        )
 
 
 def is_table(data: bytes) -> bool:
@@ -177,7 +198,7 @@ def _checked_titles(source: str, layout: Layout) -> Layout:
     titles = [column.title.lower() for column in layout.columns if column.role]
     for title in titles:
         if titles.count(title) > 1:
-            raise SpecError(f"{source} has the column {title!r} twice", hint=HEADER_HINT)
+            raise SpecError(f"{source} has the column {shown(title)} twice", hint=HEADER_HINT)
     return layout
 
 
@@ -200,8 +221,8 @@ def _explain_missing_header(source: str, by_delimiter: dict[str, list[Line]]) ->
     for column in columns:
         hint = suggest_name(column.title.lower(), COLUMNS)
         if column.role is None and hint:
-            return SpecError(f"{source} has an unknown column {column.title!r}", hint=hint)
-    problem = f"{source} has only the columns {', '.join(titles)}"
+            return SpecError(f"{source} has an unknown column {shown(column.title)}", hint=hint)
+    problem = f"{source} has only the columns {cut(', '.join(map(cut, titles)), 200)}"
     if not roles & SIZE_ROLES:
         return SpecError(f"{problem}: none is the number of devices", hint=DEVICE_HINT)
     return SpecError(f"{problem}: none is a throughput, time or speedup", hint=VALUE_HINT)

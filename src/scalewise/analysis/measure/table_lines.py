@@ -118,7 +118,7 @@ def _cells(where: str, raw: str, delimiter: str) -> tuple[str, ...]:
         try:
             cells = next(csv.reader([raw], delimiter=mark, skipinitialspace=True), [])
         except csv.Error as bad:
-            raise SpecError(f"{where}: {bad}") from bad
+            raise SpecError(f"{where}: {bad}", hint="close its quotation marks") from bad
     elif delimiter in ("bars", "ampersands"):
         raw = re.sub(r"\\\\\s*(\\hline)?$", "", raw.strip())
         cells = raw.removeprefix("|").removesuffix("|").split(mark)

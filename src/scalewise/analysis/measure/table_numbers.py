@@ -19,8 +19,8 @@ from scalewise.analysis.measure.table_header import (
 
 MAX_DEVICES = 10_000_000
 """More than any machine has."""
-MAX_VALUE = 1e100
-"""The largest accepted value; sums and squares of such values do not overflow."""
+MIN_VALUE, MAX_VALUE = 1e-100, 1e100
+"""The smallest and largest accepted values; their sums, squares and ratios do not overflow."""
 SPACES = "\u00a0\u2007\u2009\u202f"
 """No-break and thin spaces, which may separate thousands."""
 DIGITS = rf"(?:\d[\d.,'’{SPACES}]*|\.\d+)(?:[eE][+-]?\d+)?"

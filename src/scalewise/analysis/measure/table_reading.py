@@ -17,12 +17,13 @@ from scalewise.analysis.measure.table_layout import (
 from scalewise.analysis.measure.table_lines import Line
 from scalewise.analysis.measure.table_numbers import (
     MAX_VALUE,
+    MIN_VALUE,
     Number,
     is_missing,
     parse_count,
     parse_measured,
 )
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError, parameter, shown
 
 IMPORTED = "# Imported: "
 """How a comment begins that says which log a table was made of."""
@@ -249,7 +250,7 @@ def _read_counts(table: Table, where: str, cells: list[str]) -> dict[str, int]:
         except (ValueError, OverflowError):
             name = "devices" if role == "devices" else f'"{column.title}"'
             raise SpecError(
-                f"{where}: {name} must be a whole number, got {cell!r}", hint=HEADER_HINT
+                f"{where}: {name} must be a whole number, got {shown(cell)}", hint=HEADER_HINT
             ) from None
         if role == "nodes":  # The cell may be "2" or "2 nodes".
             count, nodes = nodes if count is None else count, None
@@ -266,12 +267,12 @@ def _read_number(table: Table, where: str, column: Column, cell: str) -> Number:
         number = parse_measured(cell, column, table.selection.mark(column))
     except (ValueError, OverflowError):
         number = Number(0.0)
-    if not 0 < number.value <= MAX_VALUE:
+    if not MIN_VALUE <= number.value <= MAX_VALUE:
         canonical = column.title.lower() in COLUMNS
         name = column.title.lower() if canonical else f'"{column.title}"'
-        limit = f" and at most {MAX_VALUE:g}" if number.value > MAX_VALUE else ""
+        limit = f" from {MIN_VALUE:g} to {MAX_VALUE:g}" if number.value > 0 else " above 0"
         raise SpecError(
-            f"{where}: {name} must be a number above 0{limit}, got {cell!r}",
+            f"{where}: {name} must be a number{limit}, got {shown(cell)}",
             hint="leave a cell empty where the number is not known",
         )
     is_time = column.role in ("time", "epoch_time", "step_time")

@@ -26,7 +26,7 @@ from scalewise.analysis.predict.series import (
     curve_series,
     require_points,
 )
-from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.errors import NotEnoughData, SpecError, parameter, shown
 
 SIMULATE_EXAMPLE = (
     "scalewise predict FOLDER --at 16 --simulate --devices-per-node 8 --link-inside 200GB/s,5us "
@@ -244,7 +244,7 @@ def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
     for count in counts:
         is_number = isinstance(count, (int, float, np.number)) and not isinstance(count, bool)
         if not is_number or not math.isfinite(count) or count != int(count):
-            raise SpecError(f"a number of devices must be whole, got {count!r}", hint=example)
+            raise SpecError(f"a number of devices must be whole, got {shown(count)}", hint=example)
         if not 1 <= count <= MAX_DEVICES:
             raise SpecError(
                 f"a number of devices must be from 1 to {MAX_DEVICES:,}, got {count:,}",

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.errors import NotEnoughData, SpecError, parameter, shown
 from scalewise.spec import Topology
 from scalewise.validate import check_choice, check_positive
 
@@ -35,7 +35,7 @@ class Link:
         check_positive("bandwidth", self.bandwidth, example=25e9)
         if not 0 <= self.latency < math.inf:
             raise SpecError(
-                f"a latency is 0 or more seconds, got {self.latency!r}",
+                f"a latency is 0 or more seconds, got {shown(self.latency)}",
                 hint="for example latency = 5e-6",
             )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.record.schema import DEVICE_PHASES
 from scalewise.validate import check_integer, check_positive
 
@@ -47,7 +47,7 @@ class Work:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise SpecError(
-                    f"{name} must be 0 or more seconds, got {value!r}", hint=f"{name} = 0.01"
+                    f"{name} must be 0 or more seconds, got {shown(value)}", hint=f"{name} = 0.01"
                 )
         if self.seconds <= 0:
             raise SpecError(

@@ -5,7 +5,7 @@ task may wait for tasks of the other queue: gradients are exchanged after they a
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Contention:
             value = getattr(self, name)
             if not 1 <= value < float("inf"):
                 raise SpecError(
-                    f"contention must be 1 or more, got {name} = {value!r}",
+                    f"contention must be 1 or more, got {name} = {shown(value)}",
                     hint="1 is not slowed, 1.5 takes 1.5 times as long",
                 )
 

@@ -15,7 +15,7 @@ from scalewise.analysis.simulate.schedule import Contention, Cores, Timeline, ru
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.strategy_schedules import Ddp, Strategy
 from scalewise.analysis.simulate.sweep import Exchange
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.record.schema import DEVICE_PHASES
 from scalewise.spec import Topology
 
@@ -44,7 +44,7 @@ class Machine:
             if devices < 1 or not 0 < factor < math.inf:
                 raise SpecError(
                     f"sharing maps 1 or more devices to a factor above 0, got "
-                    f"{devices!r}: {factor!r}",
+                    f"{shown(devices)}: {shown(factor)}",
                     hint="for example sharing = {1: 1.0, 8: 1.3}",
                 )
 

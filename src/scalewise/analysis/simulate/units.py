@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from scalewise.analysis.simulate.network import Link
 from scalewise.catalog.hardware import links
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 
 BYTES_PER_UNIT: Mapping[str, float] = {
     "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
@@ -52,10 +52,12 @@ def parse_link(text: str) -> Link:
             latencies.append(number / UNITS_PER_SECOND[unit])
     if (len(bandwidths), len(latencies)) != (1, 1):
         raise SpecError(
-            f"a link has one bandwidth and one latency, got {text!r}", hint=LINK_EXAMPLE
+            f"a link has one bandwidth and one latency, got {shown(text)}", hint=LINK_EXAMPLE
         )
     if not bandwidths[0]:
-        raise SpecError(f"the bandwidth of a link must be above 0, got {text!r}", hint=LINK_EXAMPLE)
+        raise SpecError(
+            f"the bandwidth of a link must be above 0, got {shown(text)}", hint=LINK_EXAMPLE
+        )
     return Link(latencies[0], bandwidths[0])
 
 
@@ -68,7 +70,7 @@ def parse_size(text: str) -> float:
     number, unit = _split_unit(text, BYTES_PER_UNIT, SIZE_EXAMPLE)
     size = number * BYTES_PER_UNIT[unit]
     if not 0 < size <= MAX_GRADIENT_BYTES:
-        raise SpecError(f"a size is above 0 and at most 1TB, got {text!r}", hint=SIZE_EXAMPLE)
+        raise SpecError(f"a size is above 0 and at most 1TB, got {shown(text)}", hint=SIZE_EXAMPLE)
     return size
 
 
@@ -76,9 +78,9 @@ def _split_unit(text: str, units: Mapping[str, float], hint: str) -> tuple[float
     """Return a number and its unit; raise if the unit is not one of ``units``."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(\S*?)\s*", text)
     if not match:
-        raise SpecError(f"not a number from 0 up with its unit: {text.strip()!r}", hint=hint)
+        raise SpecError(f"not a number from 0 up with its unit: {shown(text.strip())}", hint=hint)
     number, unit = match.groups()
     if unit not in units:
-        problem = f"the unknown unit {unit!r}" if unit else "no unit"
-        raise SpecError(f"{text.strip()!r} has {problem}", hint=hint)
+        problem = f"the unknown unit {shown(unit)}" if unit else "no unit"
+        raise SpecError(f"{shown(text.strip())} has {problem}", hint=hint)
     return float(number), unit

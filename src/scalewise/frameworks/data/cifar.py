@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.errors import Broken, SpecError
+from scalewise.errors import Broken, SpecError, shown
 from scalewise.frameworks.data import Labelled, broken, printable
 from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
 from scalewise.validate import PERMISSION_HINT
@@ -178,7 +178,9 @@ class _ArrayType:
     def __init__(self, code: str | bytes, *_: Any) -> None:
         text = _as_text(code)
         if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
-            raise pickle.UnpicklingError(f"an array of {one_line(text)!r} is not allowed in it")
+            raise pickle.UnpicklingError(
+                f"an array of {shown(one_line(text))} is not allowed in it"
+            )
         self.dtype = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:

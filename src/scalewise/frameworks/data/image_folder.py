@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.frameworks.data import Labels, printable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
@@ -192,7 +192,8 @@ def _list_annotated(root: str, part: str, classes: Sequence[str]) -> Split:
         label = label_of_class.get(class_name)
         if label is None:
             raise SpecError(
-                f"{printable(path)} names a class that train does not have: {printable(line)!r}",
+                f"{printable(path)} names a class that train does not have: "
+                f"{shown(printable(line))}",
                 hint="is it Tiny ImageNet's own file?",
             )
         if name in labels:

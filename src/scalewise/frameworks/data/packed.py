@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.errors import Broken, NewerSchema, SpecError
+from scalewise.errors import Broken, NewerSchema, SpecError, shown
 from scalewise.frameworks.data import Labels, Pixels, broken, printable
 
 INDEX = "index.json"
@@ -195,7 +195,7 @@ class Packed:
         try:
             edge, classes = index["edge"], index["classes"]
             if type(edge) is not int or edge < 1:
-                raise ValueError(f"edge {edge!r}")
+                raise ValueError(f"edge {shown(edge)}")
             if not _is_text_list(classes):
                 raise ValueError("its classes are not a list of names")
             splits = [_open_rows(root, edge, len(classes), name, index[name]) for name in SPLITS]
@@ -219,7 +219,7 @@ def _read_index(path: Path) -> Mapping[str, Any]:
         raise SpecError(f"{printable(path)} is not an index of packed images", hint=REMAKE_HINT)
     schema: Any = index.get("schema")
     if type(schema) is not int or schema < 1:
-        raise _damaged_index(path, f"schema {schema!r}")
+        raise _damaged_index(path, f"schema {shown(schema)}")
     if schema > SCHEMA:
         raise NewerSchema(
             f"{printable(path)} has schema {schema}, and this scalewise reads up to {SCHEMA}",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from scalewise import plugins
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.frameworks import Framework, Session, installed_version, refuse_older, refuse_start
 from scalewise.frameworks.data_source import Source, refuse_crop
 from scalewise.frameworks.part_options import check_options, options_for
@@ -76,7 +76,7 @@ def refuse_torch(spec: RunSpec) -> None:
     required = {
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,
         "clip": (2, 6) if spec.clip else MIN_VERSION,
-        f"strategy = {spec.strategy!r}": spec.traits.min_version or MIN_VERSION,
+        f"strategy = {shown(spec.strategy)}": spec.traits.min_version or MIN_VERSION,
     }
     for option, minimum in required.items():
         if major_minor(version) < minimum:

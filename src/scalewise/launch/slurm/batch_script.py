@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.launch import processes, worker_zip
 from scalewise.launch.program import parse_program
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
@@ -406,7 +406,7 @@ def quote_directive(value: str) -> str:
     """
     if not value.isprintable():
         raise SpecError(
-            f"Slurm cannot take {value!r}", hint="leave out line breaks and control characters"
+            f"Slurm cannot take {shown(value)}", hint="leave out line breaks and control characters"
         )
     if re.fullmatch(r"[\w@%+=:,./-]+", value):
         return value

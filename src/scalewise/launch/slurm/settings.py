@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.user_config import load_user_config, user_config_path
 from scalewise.validate import (
     check_choice,
@@ -113,7 +113,7 @@ class Settings:
             parse_time_limit(self.time)
         if self.gres is not None and self.gres.rpartition(":")[2].isdecimal():
             raise SpecError(
-                f"[launcher] gres names a kind of device without a number, got {self.gres!r}",
+                f"[launcher] gres names a kind of device without a number, got {shown(self.gres)}",
                 hint=f'write gres = "{self.gres.rpartition(":")[0] or "gpu"}": '
                 "the topology says how many devices of a node",
             )
@@ -132,7 +132,7 @@ class Settings:
             check_environment_name("[launcher] env", key)
             if not isinstance(value, str) or "\0" in value:
                 raise SpecError(
-                    f"[launcher] env cannot hold {key} = {value!r}", hint='write NAME = "text"'
+                    f"[launcher] env cannot hold {key} = {shown(value)}", hint='write NAME = "text"'
                 )
         check_type("[launcher] engines", self.engines, Mapping, "a table of Pythons by framework")
         for name, python in self.engines.items():
@@ -163,7 +163,10 @@ def check_strings(name: str, value: Any) -> tuple[str, ...]:
     """Return a list of strings as a tuple; refuse anything else."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     if not is_list or not all(isinstance(text, str) for text in value):
-        raise SpecError(f"{name} must be a list of texts, got {value!r}")
+        raise SpecError(
+            f"{name} must be a list of texts, got {shown(value)}",
+            hint=f'for example {name.split()[-1]} = ["text"]',
+        )
     for text in value:
         refuse_unprintable(name, text)
     return tuple(value)
@@ -173,7 +176,7 @@ def refuse_unprintable(name: str, value: str) -> None:
     """Refuse an empty text, or one with characters that break a line of a script."""
     if not value or not value.isprintable():
         raise SpecError(
-            f"{name} cannot be {value!r}", hint="leave out line breaks and control characters"
+            f"{name} cannot be {shown(value)}", hint="leave out line breaks and control characters"
         )
 
 
@@ -185,7 +188,7 @@ def parse_time_limit(time: str) -> int:
     """
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
     if not match:
-        raise SpecError(f"not a time limit: {time!r}", hint='for example time = "00:30:00"')
+        raise SpecError(f"not a time limit: {shown(time)}", hint='for example time = "00:30:00"')
     days, *clock = match.groups()
     parts = [int(part) for part in clock if part is not None]
     if not any(int(part or 0) for part in (days, *clock)):
@@ -219,7 +222,7 @@ def _load_site(name: Any, keys: Sequence[str]) -> dict[str, Any]:
     if name not in sites:
         choices = f"there are: {', '.join(sites)}" if sites else "there are none"
         hint = suggest_name(name, sites) or "docs/guides/slurm.md shows some"
-        raise SpecError(f"{path} has no site {name!r}; {choices}", hint=hint)
+        raise SpecError(f"{path} has no site {shown(name)}; {choices}", hint=hint)
     check_type(f"site {name} in {path}", sites[name], dict, "a table")
     refuse_unknown_keys(f"site {name} in {path}", sites[name], keys)
     return dict(sites[name])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.measure.energy import NodeSamples
-from scalewise.errors import PluginError, RecordError, SpecError, parameter
+from scalewise.errors import PluginError, RecordError, SpecError, parameter, shown
 from scalewise.record.read import RunRecord
 from scalewise.record.write import cannot_write, write_text
 from scalewise.report.interchange.contents import export_curve
@@ -54,7 +54,7 @@ def find_format(name: str) -> Format:
     """Return a format by name; refuse it if its package is not installed."""
     if name not in FORMATS:
         raise SpecError(
-            f"unknown format: {name!r}",
+            f"unknown format: {shown(name)}",
             hint=suggest_name(name, FORMATS) or f"{parameter('as')} takes {', '.join(FORMATS)}",
         )
     kind = FORMATS[name]

@@ -14,8 +14,9 @@ from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.measure.run_values import Series, epoch_series, measure_run, step_series
 from scalewise.analysis.measure.window import training_interval
 from scalewise.analysis.number_format import format_count
+from scalewise.errors import cut
 from scalewise.record.read import RunRecord
-from scalewise.report.escape import cut, escape_markdown, printable
+from scalewise.report.escape import escape_markdown, printable
 from scalewise.report.text.doubts import doubt_values
 
 SECONDS_PER_HOUR = 3600

@@ -21,7 +21,8 @@ from scalewise.analysis.number_format import (
     format_seconds,
     join_with_and,
 )
-from scalewise.report.escape import cut, shell_word
+from scalewise.errors import cut, shown
+from scalewise.report.escape import shell_word
 from scalewise.report.text.doubts import refuse_blocking
 
 MAX_NAME = 60
@@ -291,8 +292,8 @@ def condition_sentence(result: ConditionResult) -> str:
     text += f" ({interval})" if interval else "; the noise is unknown"
     text += ", which may be noise" if interval and not row.is_different else ""
     if result.outcome == "shown":
-        return f"{text}: the condition {condition.text!r} holds"
-    return f"cannot tell whether {condition.text!r} holds: {text}"
+        return f"{text}: the condition {shown(condition.text)} holds"
+    return f"cannot tell whether {shown(condition.text)} holds: {text}"
 
 
 def refuse_doubtful_sides(sides: Sequence[Side], despite: Sequence[str] = ()) -> None:

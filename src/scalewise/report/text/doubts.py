@@ -13,7 +13,7 @@ from scalewise.analysis.number_format import (
     format_seconds,
     list_counts,
 )
-from scalewise.errors import DoubtfulData, NotEnoughData, SpecError, parameter
+from scalewise.errors import DoubtfulData, NotEnoughData, SpecError, parameter, shown
 from scalewise.record import batch_sharing
 from scalewise.record.schema import skipped_sentence
 from scalewise.report.text.certificate import fix_text, verdict_text
@@ -101,7 +101,7 @@ def refuse_blocking(verb: str, doubts: Iterable[Doubt], despite: Sequence[str] =
     for code in despite:
         if code not in codes:
             raise SpecError(
-                f"{parameter('despite')} takes the code of a blocking doubt, got {code!r}",
+                f"{parameter('despite')} takes the code of a blocking doubt, got {shown(code)}",
                 hint=suggest_name(code, codes) or f"one of {', '.join(codes)}",
             )
     blocking = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.quality.work_to_target import critical_from_noise, published_work
 from scalewise.analysis.measure import Estimate, ScalingCurve
-from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.errors import NotEnoughData, SpecError, parameter, shown
 from scalewise.validate import check_positive
 
 LIKE_FACTOR = 2.0
@@ -86,7 +86,7 @@ def critical_batch(
             value = float(text)
         except ValueError:
             raise SpecError(
-                f"not a critical batch: {text!r}",
+                f"not a critical batch: {shown(text)}",
                 hint="write 8192, noise (of a study with noise_every) or like:resnet",
             ) from None
     _check_batch("critical batch", value.value if isinstance(value, Estimate) else value)

@@ -16,7 +16,7 @@ import numpy as np
 from scalewise.analysis.advise.durations import NUMBER
 from scalewise.analysis.measure.run_values import epoch_lines
 from scalewise.analysis.number_format import format_count, format_number
-from scalewise.errors import NotEnoughData, SpecError, parameter
+from scalewise.errors import NotEnoughData, SpecError, parameter, shown
 from scalewise.record.read import RunRecord
 from scalewise.validate import suggest_name
 
@@ -75,20 +75,20 @@ class Target:
         """
         every_example = f"one of {'; '.join(EXAMPLES.values())}"
         if not isinstance(value, str):
-            raise SpecError(f"a target is text, got {value!r}", hint=every_example)
+            raise SpecError(f"a target is text, got {shown(value)}", hint=every_example)
         text = " ".join(value.split())
         name, _, amount = (part.strip() for part in text.partition("="))
         if name not in EXAMPLES:
             hint = suggest_name(name, EXAMPLES) or every_example
-            raise SpecError(f"not a target: {value!r}", hint=hint)
+            raise SpecError(f"not a target: {shown(value)}", hint=hint)
         example = f"for example {EXAMPLES[name]}"
         match = re.fullmatch(rf"{NUMBER}\s*(%?)(?:\s+at\s+{NUMBER})?", amount)
         if not match or (match[2] and name != "accuracy"):
-            raise SpecError(f"{name} needs a number, got {value!r}", hint=example)
+            raise SpecError(f"{name} needs a number, got {shown(value)}", hint=example)
         bound = float(match[1]) * (0.01 if match[2] else 1)  # match[2] is the percent sign.
         batch = float(match[3]) if match[3] else None
         if problem := _range_problem(name, bound, batch):
-            raise SpecError(f"{problem}, got {value!r}", hint=example)
+            raise SpecError(f"{problem}, got {shown(value)}", hint=example)
         return cls(name, bound, batch, text)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from scalewise.analysis.measure.estimate import CONFIDENCE_LEVEL, Estimate
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, shown
 from scalewise.validate import check_integer, check_positive
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ def validate_points(points: Sequence[Sequence[float]]) -> Floats:
     for point in points:
         if len(point) not in (2, 3):
             hint = "write (global batch, work) or (global batch, work, runs)"
-            raise SpecError(f"not a point: {tuple(point)!r}", hint=hint)
+            raise SpecError(f"not a point: {shown(tuple(point))}", hint=hint)
         check_positive("batch", point[0], example=256)
         check_positive("work", point[1], example=40.0)
         if len(point) == 3:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scalewise.analysis.measure.table_numbers import MAX_DEVICES, MAX_VALUE
+from scalewise.analysis.measure.table_numbers import MAX_DEVICES, MAX_VALUE, MIN_VALUE
 
 Quantity = Literal[
     "throughput", "steps_per_second", "step_time", "epoch_time", "time", "samples", "energy"
@@ -82,7 +82,7 @@ class Log:
 
     def add(self, observation: Observation) -> None:
         """Add a number; one that is not above 0 is only counted."""
-        if 0 < observation.value <= MAX_VALUE:
+        if MIN_VALUE <= observation.value <= MAX_VALUE:
             self.observations.append(observation)
         else:
             self.bad_values += 1

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from scalewise import plugins
-from scalewise.errors import PluginError, SpecError
+from scalewise.errors import PluginError, SpecError, shown
 from scalewise.frameworks.data_source import Shape
 from scalewise.validate import suggest_name
 
@@ -26,10 +26,12 @@ def model_factory(workload: str) -> Factory:
     libraries = [*plugins.framework_parts("libraries", "torch")]
     if not source:
         hint = f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(libraries)}"
-        raise PluginError(f"workload {workload!r} does not say where {name!r} is", hint=hint)
+        raise PluginError(
+            f"workload {shown(workload)} does not say where {shown(name)} is", hint=hint
+        )
     if not name:
         raise PluginError(
-            f"workload {workload!r} names no model of {source}", hint=f"write {source}:NAME"
+            f"workload {shown(workload)} names no model of {source}", hint=f"write {source}:NAME"
         )
     if source in libraries:
         library: Callable[[str], Factory] = plugins.load("libraries", source, framework="torch")
@@ -44,7 +46,7 @@ def model_factory(workload: str) -> Factory:
         except ImportError as missing:
             hint = f"build the model of {source} in Python to see what is missing"
             raise PluginError(
-                f"workload {workload!r} needs a module that cannot be imported: {missing}",
+                f"workload {shown(workload)} needs a module that cannot be imported: {missing}",
                 hint=_torchvision_hint(missing) or hint,
             ) from missing
 
@@ -62,29 +64,29 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
         missing_module = str(missing.name)
         if f"{source}.".startswith(f"{missing_module}."):  # ``source`` or its package.
             raise PluginError(
-                f"workload {workload!r}: there is no module {missing_module!r}",
+                f"workload {shown(workload)}: there is no module {shown(missing_module)}",
                 hint=suggest_name(source, libraries)
                 or f"put it on PYTHONPATH, or start scalewise in its folder; "
                 f"libraries are: {', '.join(libraries)}",
             ) from missing
         raise PluginError(
-            f"workload {workload!r} needs {missing_module}, which is not installed",
+            f"workload {shown(workload)} needs {missing_module}, which is not installed",
             hint=f"pip install {missing_module.partition('.')[0]}",
         ) from missing
     except AttributeError as missing:
         raise PluginError(
-            f"workload {workload!r}: {source} has no {name!r}",
+            f"workload {shown(workload)}: {source} has no {shown(name)}",
             hint=suggest_name(name, dir(value)) or FACTORY_HINT,
         ) from missing
     except (Exception, SystemExit) as error:
         reason = "it calls sys.exit" if isinstance(error, SystemExit) else error
         raise PluginError(
-            f"workload {workload!r}: {source} cannot be imported: {reason}",
+            f"workload {shown(workload)}: {source} cannot be imported: {reason}",
             hint="import it in Python to see where it fails",
         ) from error
     if not callable(value):
         raise PluginError(
-            f"workload {workload!r} is not a function: {type(value).__name__} {value!r:.60}",
+            f"workload {shown(workload)} is not a function: {type(value).__name__} {value!r:.60}",
             hint=FACTORY_HINT,
         )
     factory: Factory = value
@@ -124,14 +126,14 @@ def _version_hint(name: str) -> str:
 def unknown_model(library: str, name: str, models: list[str], example: str) -> PluginError:
     """Return the error for a model that a library does not have."""
     return PluginError(
-        f"{library} has no model {name!r} among its {len(models):,}",
+        f"{library} has no model {shown(name)} among its {len(models):,}",
         hint=suggest_name(name, models) or f"for example {library}:{example}",
     )
 
 
 def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
     """Make a model return only its logits, in place; its submodules keep their names."""
-    problem = f"workload {workload!r} returns {type(model).__name__}"
+    problem = f"workload {shown(workload)} returns {type(model).__name__}"
     if not isinstance(model, nn.Module):
         raise SpecError(f"{problem}, not a torch.nn.Module", hint=FACTORY_HINT)
     if not any(parameter.requires_grad for parameter in model.parameters()):

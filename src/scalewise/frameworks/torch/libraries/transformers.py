@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from scalewise.errors import PluginError
+from scalewise.errors import PluginError, shown
 from scalewise.frameworks.data_source import Shape
 from scalewise.frameworks.torch.libraries import Factory, import_library, unknown_model
 from scalewise.validate import suggest_name
@@ -23,14 +23,15 @@ def model(name: str) -> Factory:
         if type(config) not in auto_class._model_mapping:
             role, data = ("decoder", "tokens") if is_text else ("image classifier", "images")
             raise PluginError(
-                f"Transformers has no {role} of type {config.model_type!r}, and the data is {data}",
+                f"Transformers has no {role} of type {shown(config.model_type)}, and the data is "
+                f"{data}",
                 hint=f"for example transformers:{'gpt2' if is_text else 'vit'}, or other data",
             )
         adapted = _adapt_config(config, shape, classes)
         for key, value in options.items():
             if not hasattr(adapted, key):
                 hint = suggest_name(key, adapted.to_dict())
-                raise ValueError(f"its configuration has no {key!r}; {hint}".rstrip("; "))
+                raise ValueError(f"its configuration has no {shown(key)}; {hint}".rstrip("; "))
             setattr(adapted, key, value)
         network: nn.Module = auto_class.from_config(adapted)
         return network

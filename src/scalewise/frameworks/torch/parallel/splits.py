@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from scalewise import plugins
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, shown
 from scalewise.frameworks.data_source import Shape, Source
 from scalewise.frameworks.torch.models.parts import Parts, blocks_of, seams_of
 from scalewise.frameworks.torch.parallel.batchnorm import has_batchnorm
@@ -72,7 +72,7 @@ def _refuse_block_options(model: nn.Module, spec: RunSpec) -> None:
     block_options = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
     for field, is_set in block_options.items():
         if is_set and not blocks_of(model):
-            setting = f"{field} = {getattr(spec, field)!r}"
+            setting = f"{field} = {shown(getattr(spec, field))}"
             hint = f"leave {field} out; vit, gpt, resnet50 and mlp have blocks"
             raise SpecError(f"{spec.workload} has no blocks, and {setting} needs them", hint=hint)
 
