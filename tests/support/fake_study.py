@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from builders import a_study
 from guard_cases import FAULTY, healthy
@@ -31,6 +33,39 @@ def play(run: RunSpec, folder: Path) -> RunRecord:
     assert do_train(str(home)) == 0
     assert not close(home, attempt=1, world=run.topology.world, ended=time.time())
     return read_run(home, run)
+
+
+def play_attempt(run: RunSpec, folder: Path, number: int = 1, *, requeued: bool = False) -> str:
+    """Play one attempt at a run, in which something may go wrong; return the cause, or empty.
+
+    ``requeued``: by the same job as the attempts before it.
+    """
+    home = folder / run.id
+    write_json(home / "spec.json", run.to_dict())
+    write_json(home / "job.json", {"attempt": number, "world": run.topology.world})
+    env = {"SCALEWISE_ATTEMPT": str(number), "SCALEWISE_FIRST": str(1 if requeued else number)}
+    with patch.dict(os.environ, env), redirect_stdout(io.StringIO()):
+        code = do_train(str(home))
+    exits = {os.getpid(): code} if code else {}
+    cause = close(home, attempt=number, world=run.topology.world, ended=time.time(), exits=exits)
+    assert bool(cause) == bool(code)
+    return cause
+
+
+def play_to_the_end(run: RunSpec, folder: Path, *, requeued: bool = False) -> list[str]:
+    """Play attempts at a run until one succeeds; return the causes of those that failed."""
+    causes = []
+    while cause := play_attempt(run, folder, len(causes) + 1, requeued=requeued):
+        causes.append(cause)
+    return causes
+
+
+def play_study(study: StudySpec, folder: Path) -> Path:
+    """Play every run of a study to its end; return its folder as one that was run."""
+    write_json(folder / "study.json", study.to_dict())
+    for run in study.runs():
+        play_to_the_end(run, folder)
+    return folder
 
 
 def play_all(study: StudySpec, folder: Path) -> Iterator[RunRecord]:

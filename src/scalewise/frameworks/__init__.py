@@ -4,7 +4,7 @@ A ``Framework`` creates a ``Session``, which trains on one rank; ``loop`` calls 
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,17 @@ TORCH_ONLY: Refused = dict.fromkeys((
     "ema", "sync_batchnorm", "checkpoint_every", "resume",
 ))  # fmt: skip
 """Fields that only PyTorch supports; other frameworks refuse them."""
+
+
+class RankEnded(Exception):
+    """A simulated rank ends before its training does; other ranks of this process are played on."""
+
+    def __init__(self, code: int, failed: str = "", kind: str = "") -> None:
+        super().__init__(failed)
+        self.code = code
+        """The exit code that this gives to the process."""
+        self.failed, self.kind = failed, kind
+        """What the rank records of its failure, as in ``Probe.record_failure``; empty: nothing."""
 
 
 def too_few_samples(samples: int, replicas: int) -> SpecError:
@@ -159,7 +170,7 @@ class Framework(Protocol):
         """Refuse a run that cannot work, before any rank starts."""
         ...
 
-    def ranks(self, spec: RunSpec) -> Sequence[int]:
+    def ranks(self, spec: RunSpec) -> Iterable[int]:
         """Return the ranks that this process runs, one after the other."""
         return [required_rank(spec, os.environ)]
 

@@ -19,13 +19,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import FrameworkMissing, RecordError, ScalewiseError
-from scalewise.frameworks import Framework, data_verb
+from scalewise.frameworks import Framework, RankEnded, data_verb
 from scalewise.frameworks.loop import Training
 from scalewise.frameworks.pickles import describe_failure
 from scalewise.frameworks.train_log import Log
@@ -36,7 +36,7 @@ from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed
 from scalewise.record.json_files import read_json
 from scalewise.record.log import OURS, attempt_offset, cancel_reason, read_process_ends
-from scalewise.record.rank_tail import first_launch, newest_attempt
+from scalewise.record.rank_tail import first_launch, newest_attempt, read_tail
 from scalewise.record.schema import EARLIER
 from scalewise.record.write import SCHEMA, RankFile
 from scalewise.spec import RunSpec
@@ -68,8 +68,12 @@ def do_train(argument: str) -> int:
         identity = set_torchrun_variables(os.environ)
         spec = _read_spec(attempt.folder)
         framework: Framework = plugins.load("frameworks", spec.framework)()
-        for rank in framework.ranks(spec):
-            _run_rank(spec, framework, rank, attempt, identity.launcher if identity else "direct")
+        launcher = identity.launcher if identity else "direct"
+        if framework.clock(spec).simulated:
+            attempt = replace(attempt, launched=_simulated_launch(attempt, spec.ranks))
+        codes = [
+            _run_rank(spec, framework, rank, attempt, launcher) for rank in framework.ranks(spec)
+        ]
     except Exception as problem:
         if not isinstance(problem, ScalewiseError):
             traceback.print_exc()
@@ -86,7 +90,7 @@ def do_train(argument: str) -> int:
         return 1
     finally:
         _drop_unwritable_output()
-    return 0
+    return max(codes)
 
 
 def _drop_unwritable_output() -> None:
@@ -125,15 +129,28 @@ def _read_spec(folder: Path) -> RunSpec:
     return RunSpec.from_dict(read_json(folder / "spec.json"))
 
 
+def _simulated_launch(attempt: Attempt, ranks: int) -> float:
+    """Return when an attempt is launched: after the simulated end of the one before in its job."""
+    if attempt.number == attempt.first:
+        return attempt.launched
+    earlier = [  # The rank that failed may have recorded less than the others.
+        read_tail(attempt.folder, rank, attempt.number - 1).latest for rank in range(min(2, ranks))
+    ]
+    return max((time for time in earlier if time is not None), default=attempt.launched)
+
+
 def _run_rank(
     spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, launcher: str
-) -> None:
-    """Run one rank and write its file; ``launcher`` names what set its environment variables."""
+) -> int:
+    """Run one rank and write its file; return the exit code. ``launcher`` names what set its
+    environment variables.
+    """
     clock = framework.clock(spec)
     file = RankFile(attempt.folder, rank, attempt.number, buffered=clock.simulated)
     wall_time = attempt.launched + clock.now() if clock.simulated else None  # None: the real time.
     probe = Probe(file, clock, wall_time)
-    launch = {"world": spec.ranks, "started": launcher, "launched": attempt.launched}
+    launch: dict[str, Any] = {"world": spec.ranks, "started": launcher}
+    launch |= {"launched": attempt.launched, **({"simulated": True} if clock.simulated else {})}
     probe.note(schema=SCHEMA, rank=rank, **launch, **_process_identity())
     job_launched = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
     if job_launched < attempt.launched:  # Earlier attempts in this job took the time between.
@@ -153,6 +170,12 @@ def _run_rank(
             damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
                 log.print_end(memory, exchange, stopped_at)
+    except RankEnded as end:
+        _flush_last(probe, heartbeat)
+        if end.failed:
+            probe.record_failure(end.failed, kind=end.kind)
+        file.close()
+        return end.code
     except BaseException:
         with suppress(RecordError):
             _flush_last(probe, heartbeat)
@@ -170,6 +193,7 @@ def _run_rank(
         flush=round(probe.flush_seconds, 6),
     )
     file.close()
+    return 0
 
 
 def _flush_last(probe: Probe, heartbeat: Heartbeat | None) -> None:

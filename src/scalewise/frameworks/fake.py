@@ -10,26 +10,50 @@ seconds, with m = min(N, d) devices in a node and k nodes. The slowest rank deci
 ``uneven`` batches or a ``slow`` rank it is the last one, and the others wait for it in ``sync``.
 On a single device ``uneven`` and ``slow`` have no effect. Random factors multiply times: ``noise``
 each step and ``drift`` each repeat, equally on all ranks; ``jitter`` a rank's compute in a step.
+What goes wrong beside that is said by ``faults``, see ``fake_faults``.
+
+With another ``start`` than direct, each rank is a process of its own, and takes its time really.
 """
 
 import math
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from scalewise.errors import SpecError, shown
-from scalewise.frameworks import Framework, Outline, Quality, Session, too_few_samples
+from scalewise.frameworks import (
+    Framework,
+    Outline,
+    Quality,
+    RankEnded,
+    Session,
+    too_few_samples,
+)
+from scalewise.frameworks.fake_exchange import Exchange
+from scalewise.frameworks.fake_faults import Fault, Faults
 from scalewise.frameworks.fake_power import Meter, write_node
-from scalewise.probe import Laps, Probe
+from scalewise.probe import HostClock, Laps, Probe
+from scalewise.record import checkpoints
+from scalewise.record.checkpoints import Progress
 from scalewise.spec import Parallelism, RunSpec, Topology
 from scalewise.validate import refuse_unknown_keys
 
 DEFAULT_SAMPLES = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
 PHASES = ("input", "forward", "backward", "sync")
+STARTS = ("direct", "plain", "torchrun", "srun", "mpirun")
+LOSS = 1.0
+"""The loss of each step, where a run has losses: with the fault ``nan loss``."""
+HANG_SECONDS = 3600.0
+"""How long simulated ranks have waited for one that hangs, unless they end themselves earlier."""
+KILLED = 128 + signal.SIGKILL
+"""The exit code of a process some rank of which was lost."""
 PhaseSeconds = tuple[float, float, float, float]
 """Seconds of each phase in one step."""
 
@@ -81,7 +105,8 @@ class Law:
     def of(cls, options: Mapping[str, Any]) -> "Law":
         """Return the law of a run's options; refuse unknown ones."""
         names = [field.name for field in fields(cls)]
-        refuse_unknown_keys("the fake machine's law", options, names)
+        refuse_unknown_keys("the fake machine's law", options, [*names, "faults"])
+        options = {key: value for key, value in options.items() if key != "faults"}
         for key, value in options.items():
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not 0 <= value < math.inf:
@@ -129,12 +154,15 @@ class Law:
 
 
 class SimulatedClock:
-    """A clock that only moves when ``time`` is set."""
+    """A clock that only moves when it is told to."""
 
     simulated = True
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.ends_at = math.inf
+        """When an interruption ends the rank, by raising ``ending``."""
+        self.ending: RankEnded | None = None
 
     def now(self) -> float:
         return self.time
@@ -147,37 +175,63 @@ class SimulatedClock:
     def between(self, earlier: Sequence[float], later: Sequence[float]) -> list[float]:
         return [end - start for start, end in zip(earlier, later)]
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass, at most until the interruption."""
+        self.time += seconds
+        if self.ending and self.time > self.ends_at:
+            self.time = max(self.time - seconds, self.ends_at)
+            raise self.ending
+
+
+class RealClock(HostClock):
+    """The host's clock, for ranks that are processes."""
+
+    advance = staticmethod(time.sleep)
+
 
 class Fake(Framework):
-    """The simulated framework: one object plays all ranks of a run."""
+    """The simulated framework: one object plays all ranks of a run, or the one of its process."""
 
     def __init__(self) -> None:
         self._noise: list[float] = []  # The factor of each step.
-        self._slowest: list[float] = []  # The slowest rank's seconds of work in each step.
-        self._laps: list[PhaseSeconds] = []  # The current rank's phases in each step.
+        self._slowest: list[float] = []  # When the slowest rank begins the exchange of each step.
+        self._laps: list[PhaseSeconds] = []  # The phases of a rank without faults of its own.
         self._meters: list[Meter] = []  # The meters of the current node's devices.
+        self._resumed: int | None = None  # The step of the checkpoint from which ranks resume.
+        self._waits = False  # Whether the ranks wait for one that hangs.
 
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
+        faults = Faults(spec.options.get("faults", ()), spec.topology.world)
         if not law.step(spec.global_batch // spec.replicas, spec.topology):
             raise SpecError("with this law a step takes no time", hint="give compute above 0")
-        rule, checkpoints = spec.remainder, spec.checkpoint_every or spec.resume
+        rule, start = spec.remainder, spec.started_by
         for field, is_set, limitation in (
             ("parallelism", spec.parallelism != Parallelism(), "splits no model"),
             ("remainder", rule != "drop", f"cannot {rule} a remainder, it only drops it"),
-            ("checkpoints", checkpoints, "has no checkpoints"),
+            ("resume", spec.resume, "cannot resume another run"),
             ("device", spec.device, "has one kind of device"),
-            ("start", spec.started_by != "direct", "is one process"),
+            ("start", start not in STARTS, f"cannot be started by {start}"),
+            ("start", start != "direct" and faults.interrupts, "interrupts only simulated ranks"),
         ):
             if is_set:
                 raise SpecError(f"the fake machine {limitation}", hint=f"leave {field} out")
         if _data_size(spec) < spec.replicas:
             raise too_few_samples(_data_size(spec), spec.replicas)
 
-    def ranks(self, spec: RunSpec) -> Sequence[int]:
-        return range(spec.topology.world)
+    def ranks(self, spec: RunSpec) -> Iterable[int]:
+        if spec.started_by != "direct":
+            return super().ranks(spec)
+        return self._simulated_ranks(spec.topology.world)
 
-    def clock(self, spec: RunSpec) -> SimulatedClock:
+    def _simulated_ranks(self, world: int) -> Iterator[int]:
+        yield from range(world)
+        while self._waits:  # As long as a launcher has patience.
+            time.sleep(1.0)
+
+    def clock(self, spec: RunSpec) -> SimulatedClock | RealClock:
+        if spec.started_by != "direct":
+            return RealClock()
         clock = SimulatedClock()
         clock.time = Law.of(spec.options).launch
         return clock
@@ -187,41 +241,91 @@ class Fake(Framework):
 
     @contextmanager
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> Iterator["FakeSession"]:
-        law, clock = Law.of(spec.options), probe.clock
-        assert isinstance(clock, SimulatedClock)
+        world, law, clock = spec.topology.world, Law.of(spec.options), probe.clock
+        assert isinstance(clock, (SimulatedClock, RealClock))
+        faults = Faults(spec.options.get("faults", ()), world)
         host = f"node-{rank // spec.topology.devices}"
-        probe.note(host=host, device="simulated")
-        rendezvous = law.rendezvous * (1 + math.log2(spec.topology.world))
-        for name, seconds in (("rendezvous", rendezvous), ("data", law.data), ("build", law.build)):
+        if isinstance(clock, SimulatedClock):
+            probe.note(host=host, device="simulated")
+            if faults.interrupts:
+                interruption = faults.interruption(spec.id, probe.attempt)
+                clock.ends_at = interruption.seconds
+                clock.ending = _lost() if rank == interruption.rank else _terminated()
+        else:
+            probe.note(device="simulated")
+        with probe.span("rendezvous"):
+            exchange = None if clock.simulated else Exchange(rank, world)
+            clock.advance(law.rendezvous * (1 + math.log2(world)))
+        for name, seconds in (("data", law.data), ("build", law.build)):
             with probe.span(name):
-                clock.time += seconds
-        session = FakeSession(spec, law, clock, rank)
-        session.meter.read(clock.time)
+                clock.advance(seconds)
+        session = FakeSession(self, spec, faults, rank, probe, exchange)
+        session.meter.read(clock.now())
         self._noise = self._noise or step_noise(spec, law, session.total_steps)
-        self._slowest = self._slowest or session.slowest_work()
-        if not self._laps or law.slow or law.uneven or law.jitter:  # Else ranks take equal time.
-            self._laps = session.laps_of(rank, self._slowest, self._noise)
-        session.laps = self._laps
+        self._slowest = self._slowest or session.slowest_ready()
+        if law.slow or law.uneven or law.jitter or faults.is_slow(rank):
+            session.laps = session.laps_of(rank, self._slowest, self._noise)
+        else:
+            self._laps = self._laps or session.laps_of(rank, self._slowest, self._noise)
+            session.laps = self._laps
         yield session
-        if law.checkpoint:
+        if law.checkpoint and not spec.checkpoint_every:
             with probe.span("checkpoint"):
-                clock.time += law.checkpoint
+                session.write_checkpoint()
         with probe.span("shutdown"):
-            clock.time += law.shutdown
-        session.meter.read(clock.time)
+            clock.advance(law.shutdown)
+        if exchange:
+            exchange.close()
+        session.meter.read(clock.now())
         self._meters.append(session.meter)
         if len(self._meters) == spec.topology.devices:  # This is the last rank of a node.
-            if law.watts:
-                launched = probe.wall() - clock.time
+            if law.watts and clock.simulated:
+                launched = probe.wall() - clock.now()
                 write_node(probe.folder, host, probe.attempt, launched, self._meters)
             self._meters = []
+
+    def resumed_step(self, folder: Path) -> int:
+        """Return the step of the newest checkpoint that an earlier attempt left; 0 without one."""
+        if self._resumed is None:  # Rank 0 writes new ones before the next rank is played.
+            written = [path for path in folder.glob("step-*") if checkpoints.is_checkpoint(path)]
+            steps = [step for path in written if (step := checkpoints.step_of(path)) is not None]
+            self._resumed = max(steps, default=0)
+        return self._resumed
+
+    def wait_for_hanging_rank(self) -> RankEnded:
+        """Return the end of a rank that hangs or waits for one; real time passes after the last."""
+        patience = os.environ.get("SCALEWISE_PATIENCE")
+        if patience is None:
+            self._waits = True
+            return RankEnded(0)
+        reason = f"no progress for {float(patience):.0f} s (stacks are in the log)"
+        return RankEnded(1, reason, "stalled")
+
+
+def _lost() -> RankEnded:
+    return RankEnded(KILLED)
+
+
+def _terminated() -> RankEnded:
+    return RankEnded(0, "ended by SIGTERM", "terminated")
 
 
 class FakeSession(Session):
     """One simulated rank."""
 
-    def __init__(self, spec: RunSpec, law: Law, clock: SimulatedClock, rank: int) -> None:
-        self._law, self._clock, self._id = law, clock, spec.id
+    def __init__(
+        self,
+        machine: Fake,
+        spec: RunSpec,
+        faults: Faults,
+        rank: int,
+        probe: Probe,
+        exchange: Exchange | None,
+    ) -> None:
+        law = Law.of(spec.options)
+        assert isinstance(probe.clock, (SimulatedClock, RealClock))
+        self._machine, self._spec, self._law, self._faults = machine, spec, law, faults
+        self.rank, self._probe, self._clock, self._exchange = rank, probe, probe.clock, exchange
         self._world = spec.topology.world
         self._transfer = law.transfer(spec.topology)
         size = _data_size(spec)
@@ -236,60 +340,130 @@ class FakeSession(Session):
         self.meter = Meter(law.watts, law.idle_watts)
         self._computed_seconds = 0.0  # Since the meter was last read.
         self._steps_done = 0
+        self._losses_from = 0  # The first step whose loss was not asked for.
+        self._stop = faults.stop(probe.attempt, 0)
 
     def work_by_step(self, rank: int) -> list[float]:
         """Return the seconds of a rank's own work in each step, before noise."""
-        law = self._law
-        seconds = law.work_seconds(self._batch, rank, self._world)
-        compute = law.compute * law.rank_samples(self._batch, rank, self._world)
-        rng = random.Random(f"{self._id} rank {rank}")
-        factors = _lognormal_factors(law.jitter, self.total_steps, rng)
-        return [seconds + compute * (factor - 1) for factor in factors]
+        law, faults = self._law, self._faults
+        work = [law.work_seconds(self._batch, rank, self._world)] * self.total_steps
+        if law.jitter:
+            compute = law.compute * law.rank_samples(self._batch, rank, self._world)
+            rng = random.Random(f"{self._spec.id} rank {rank}")
+            factors = _lognormal_factors(law.jitter, self.total_steps, rng)
+            work = [own + compute * (factor - 1) for own, factor in zip(work, factors)]
+        if faults.is_slow(rank):
+            work = [own * faults.work_factor(rank, step) for step, own in enumerate(work)]
+        return work
 
-    def slowest_work(self) -> list[float]:
-        """Return the seconds of the slowest rank's own work in each step, before noise."""
-        if not self._law.jitter:
-            return self.work_by_step(self._world - 1)
-        longest = self.work_by_step(0)
-        for rank in range(1, self._world):
-            longest = list(map(max, longest, self.work_by_step(rank)))
+    def input_by_step(self, rank: int) -> list[float]:
+        """Return the seconds that a rank waits for the batch of each step, before noise."""
+        more_input = self._faults.more_input
+        return [self._law.wait + more_input(rank, step) for step in range(self.total_steps)]
+
+    def slowest_ready(self) -> list[float]:
+        """Return when the slowest rank has done its own work in each step, before noise."""
+        law, last = self._law, self._world - 1
+        some = {0, last, *self._faults.slow_ranks()}  # Of the others none is slower than the last.
+        longest = [0.0] * self.total_steps
+        for rank in range(self._world) if law.jitter else some:
+            ready = map(sum, zip(self.input_by_step(rank), self.work_by_step(rank)))
+            longest = list(map(max, longest, ready))
         return longest
 
     def laps_of(self, rank: int, slowest: list[float], noises: list[float]) -> list[PhaseSeconds]:
         """Return a rank's seconds by step and phase; ``sync`` includes waiting for the slowest."""
-        wait, transfer = self._law.wait, self._transfer
+        rows = zip(self.input_by_step(rank), self.work_by_step(rank), slowest, noises)
         return [  # Backward takes twice as long as forward.
-            (wait * noise, own * noise / 3, own * noise * 2 / 3, (transfer + longest - own) * noise)
-            for own, longest, noise in zip(self.work_by_step(rank), slowest, noises)
+            (
+                wait * noise,
+                own * noise / 3,
+                own * noise * 2 / 3,
+                (self._transfer + longest - wait - own) * noise,
+            )
+            for wait, own, longest, noise in rows
         ]
 
     def begin(self, epoch: int) -> None:
         """Read the meter; there are no data to shuffle."""
-        self.meter.read(self._clock.time)
+        self.meter.read(self._clock.now())
 
     def step(self, probe: Laps) -> int:
+        if self._stop and self._stop.step == self._steps_done:
+            self._do_stop(self._stop)
         laps = self.laps[self._steps_done]
+        for phase, seconds in zip(PHASES, laps):
+            if self._exchange and phase == "sync":
+                self._exchange.wait_for_all()
+            self._clock.advance(seconds)
+            probe.lap(phase)
         self._steps_done += 1
         self._computed_seconds += laps[1] + laps[2]
-        for phase, seconds in zip(PHASES, laps):
-            self._clock.time += seconds
-            probe.lap(phase)
         return self._samples
+
+    def _do_stop(self, fault: Fault) -> None:
+        """Hang or be lost, or wait for the rank that does."""
+        is_culprit = self.rank == fault.rank
+        if self._exchange:  # Ranks that are processes notice each other's end by themselves.
+            while is_culprit:
+                if fault.kind == "lost rank":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(1.0)
+            return
+        if not is_culprit:
+            for phase, seconds in zip(PHASES[:-1], self.laps[self._steps_done]):
+                self._clock.advance(seconds)
+                self._probe.lap(phase)
+        if fault.kind == "lost rank":
+            raise _lost() if is_culprit else _terminated()
+        seconds = float(os.environ.get("SCALEWISE_PATIENCE", HANG_SECONDS))
+        self._clock.advance(seconds)
+        self._probe.flush()
+        self._probe.note_stall(seconds)
+        raise self._machine.wait_for_hanging_rank()
 
     def settle(self) -> None:
         """Read the meter; there is no device to wait for."""
-        self.meter.read(self._clock.time, self._computed_seconds)
+        self.meter.read(self._clock.now(), self._computed_seconds)
         self._computed_seconds = 0.0
 
     def losses(self) -> list[float]:
-        return []
+        nan_step = self._faults.nan_step
+        if nan_step is None:
+            return []
+        steps = range(self._losses_from, self._steps_done)
+        self._losses_from = self._steps_done
+        return [LOSS if step < nan_step else math.nan for step in steps]
 
     def validate(self) -> Quality | None:
-        self._clock.time += self._law.validate / self._world
+        self._clock.advance(self._law.validate / self._world)
         return None
 
     def memory(self) -> int:
         return int(self._law.memory)
+
+    def write_checkpoint(self) -> None:
+        """Take the time of a checkpoint."""
+        self._clock.advance(self._law.checkpoint + self._faults.checkpoint)
+
+    def store(self, folder: Path) -> str:
+        self.write_checkpoint()
+        if self.rank == 0:
+            spec, steps = self._spec, self.outline.steps
+            epoch, place = divmod(self._steps_done, steps)
+            progress = Progress(
+                step=self._steps_done, epoch=epoch, place=place,
+                global_batch=spec.global_batch, layout=checkpoints.layout_of(spec),
+                workload=spec.workload or "", options=spec.options,
+            )  # fmt: skip
+            checkpoint = folder / checkpoints.name_of(self._steps_done)
+            checkpoints.write_progress(checkpoint, progress)
+        return ""
+
+    def restore(self, folder: Path, tick: Callable[[], None]) -> int:
+        self._steps_done = self._losses_from = self._machine.resumed_step(folder)
+        self._stop = self._faults.stop(self._probe.attempt, self._steps_done)
+        return self._steps_done
 
     def save(self, path: Path) -> None:
         """Do nothing: a simulated machine has no weights."""

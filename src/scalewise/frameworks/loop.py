@@ -51,7 +51,7 @@ class Training:
         outline = self._outline
         self._probe.note(outline=asdict(outline))
         self._restore()
-        if self._spec.checkpoint_every:
+        if self._spec.checkpoint_every and not self._probe.clock.simulated:
             self._preemption = Preemption(self._folder, self._session)
         # A resumed run may still have to validate an epoch whose steps are all done.
         for epoch in range(max(0, self._steps_done - 1) // outline.steps, outline.epochs or 1):

@@ -128,6 +128,11 @@ class Probe:
         """Signal progress to the heartbeat."""
         self.ticks += 1
 
+    def note_stall(self, seconds: float) -> None:
+        """Note that there was no progress for so long, and where this rank is."""
+        position = {"span": self.current_span, "steps": self.steps_done, "laps": self.laps_done}
+        self.note(stalled={"seconds": round(seconds, 1), **position})
+
     def record_failure(self, failed: str, kind: str) -> None:
         """Write the reason (``failed``) and kind of this rank's failure, if that is possible."""
         with suppress(OSError):

@@ -65,20 +65,15 @@ class Heartbeat:
                     progress, since, next_note = latest, time.monotonic(), STALL_SECONDS
                 elif time.monotonic() - since >= next_note:
                     next_note *= 2
-                    self._note_stall(time.monotonic() - since)
+                    self._probe.note_stall(time.monotonic() - since)
                 seconds = time.monotonic() - since
                 if seconds >= self._patience:  # Other ranks would wait for this one forever.
                     faulthandler.dump_traceback(all_threads=True)
-                    self._note_stall(seconds)
+                    self._probe.note_stall(seconds)
                     reason = f"no progress for {seconds:.0f} s (stacks are in the log)"
                     self._exit(reason, kind="stalled", code=1)
             except RecordError:
                 return  # The training thread gets the same error when it writes its next line.
-
-    def _note_stall(self, seconds: float) -> None:
-        probe = self._probe
-        position = {"span": probe.current_span, "steps": probe.steps_done, "laps": probe.laps_done}
-        probe.note(stalled={"seconds": round(seconds, 1), **position})
 
     def _exit(self, reason: str, kind: str, code: int = 128 + signal.SIGTERM) -> None:
         self._probe.record_failure(reason, kind=kind)

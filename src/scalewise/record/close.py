@@ -40,6 +40,8 @@ def close(  # noqa: PLR0913 - all that a launcher may know
         return ""
     cause = _cause(folder, tails, ends, reason, fault)
     started = min((at for tail in tails if (at := tail.launched)), default=launched)
+    if any(tail.notes.simulated for tail in tails):
+        ended = max((at for tail in tails if (at := tail.latest)), default=ended)
     if ended is None:  # Use the last time at which the run wrote something.
         files = [folder / "log.txt", *(rank_file(folder, rank) for rank in range(world))]
         ended = max((path.stat().st_mtime for path in files if path.exists()), default=None)

@@ -47,6 +47,18 @@ class RankTail:
         return None
 
     @property
+    def latest(self) -> float | None:
+        """The last time that this rank recorded, and what it did since; None if there is none."""
+        stall = self.notes.stall if "stalled" in self.last else None
+        seconds = stall.seconds if stall else 0.0
+        for line in self.lines:
+            for key in ("ended", "at", "end"):
+                if line.get(key) is not None:
+                    return float(line[key]) + seconds
+            seconds += line["seconds"] if "steps" in line else 0.0
+        return None
+
+    @property
     def ended(self) -> bool:
         """Whether the rank ended without an error."""
         return "ended" in self.last

@@ -494,6 +494,8 @@ class RankNotes:
     threads: int | None = None
     starter: str | None = key("started")
     """The program that started the ranks: torchrun, srun, mpirun …"""
+    simulated: bool = False
+    """Whether times are those of a simulated clock."""
     compiled_graphs: Mapping[str, int] | None = key("compiled")
     """How many graphs were in the study's cache (``found``), and how many compiled (``made``)."""
     environment: Mapping[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ torch: most checks run without them.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +42,7 @@ class Horovod(OverTorch):
         if is_elastic(spec):
             _refuse_elastic(spec)
 
-    def ranks(self, spec: RunSpec) -> Sequence[int]:
+    def ranks(self, spec: RunSpec) -> Iterable[int]:
         if is_elastic(spec):  # Horovod sets local rank 0 on every rank; all are on this host.
             os.environ["LOCAL_RANK"] = os.environ["RANK"]
         return super().ranks(spec)

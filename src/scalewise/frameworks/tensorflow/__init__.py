@@ -1,7 +1,7 @@
 """TensorFlow with Keras 3. A check imports TensorFlow only if the run has workload options."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -68,7 +68,7 @@ class TensorFlow(Framework):
             tf.config.set_visible_devices([], "GPU")  # A check needs no accelerator.
             build(spec, shape, 10)  # Any number of classes will do.
 
-    def ranks(self, spec: RunSpec) -> Sequence[int]:
+    def ranks(self, spec: RunSpec) -> Iterable[int]:
         refuse_cluster(os.environ)
         return super().ranks(spec)
 
