@@ -75,7 +75,9 @@ class Fault:
                 check_positive(key, values[key], example=EXAMPLES.get(key, 0.02), maximum=1e9)
         fault = cls(**values)
         if kind == "straggler" and fault.factor <= 1:
-            raise SpecError(f"factor must be above 1, got {shown(fault.factor)}", hint="factor = 1.3")
+            raise SpecError(
+                f"factor must be above 1, got {shown(fault.factor)}", hint="factor = 1.3"
+            )
         if kind == "slow disk" and not (fault.input or fault.checkpoint):
             hint = "for example input = 0.02, seconds more for each batch"
             raise SpecError(f"the fault {kind!r} needs input, checkpoint or both", hint=hint)
