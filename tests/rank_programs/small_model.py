@@ -33,3 +33,16 @@ class Residual(nn.Module):
 def residual(shape, classes, width=16, *, depth=3):
     channels, height, across = shape
     return Residual(channels * height * across, classes, width, depth)
+
+
+def normalized(shape, classes, width=12, *, dropout=0.1):
+    """Return a model with running statistics: of a batch normalization, per rank."""
+    channels, height, across = shape
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(channels * height * across, width),
+        nn.BatchNorm1d(width),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(width, classes),
+    )

@@ -84,7 +84,14 @@ def layout_of(spec: RunSpec) -> dict[str, Any]:
         "world": spec.topology.world,
         **asdict(spec.degrees),
         **{name: getattr(spec, name) for name in names},
+        "options": dict(spec.options),
     }
+
+
+def has_layout_of(progress: Progress, spec: RunSpec) -> bool:
+    """Return whether a checkpoint has a run's layout; older ones do not say all of theirs."""
+    own = layout_of(spec)
+    return all(own.get(name) == value for name, value in progress.layout.items())
 
 
 def name_of(step: int) -> str:

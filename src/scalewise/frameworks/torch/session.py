@@ -25,7 +25,7 @@ from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.input.data_sets import Data
 from scalewise.frameworks.torch.input.loader import BatchLoader, Pass, PassSampler
 from scalewise.frameworks.torch.models.block_compile import GRAPH_WARMUP_STEPS, eager_mode
-from scalewise.frameworks.torch.parallel.batchnorm import convert_sync_batchnorm
+from scalewise.frameworks.torch.parallel.batchnorm import convert_sync_batchnorm, share_statistics
 from scalewise.frameworks.torch.parallel.gradient_exchange import clip_gradients
 from scalewise.frameworks.torch.parallel.mesh import build_mesh, rank_in_replica, replica_index
 from scalewise.frameworks.torch.precision import LossScaler, apply_precision
@@ -114,6 +114,8 @@ class TorchSession:
         self._scaler = LossScaler() if spec.precision == "fp16" and must_scale_and_clip else None
         self._max_norm = spec.clip if must_scale_and_clip else None
         self._steps_done = 0
+        self._is_set_up = False
+        """Whether blank steps were run."""
         self._state_bytes: dict[str, int] | None = None
         self._ema = EMA(self._model, spec.ema) if spec.ema else None
         self._checkpoints: Checkpoints | None = None
@@ -158,13 +160,24 @@ class TorchSession:
         return sorted(self._loader.unreadable_files)
 
     def compile(self) -> None:
-        """Compile forward and backward with a batch of zeros; weights do not change."""
+        """Compile forward and backward."""
+        self._run_blank_steps(GRAPH_WARMUP_STEPS if self._spec.compile == "graphs" else 1)
+
+    def _run_blank_steps(self, count: int) -> None:
+        """Run forward and backward on a batch of zeros; weights and random numbers do not change.
+
+        Some parts set themselves up in their first step: compiled models; DDP, which then sums
+        gradients in another order; pipelines, which must not validate before.
+        """
+        if self._is_set_up:
+            return
+        self._is_set_up = True
         inputs, labels = self._data.blank_batch(self._spec.batch or 1)
         inputs = self._loader.preprocess(inputs.to(self._device))
         labels = labels.to(self._device)
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         with torch.random.fork_rng():
-            for _ in range(GRAPH_WARMUP_STEPS if self._spec.compile == "graphs" else 1):
+            for _ in range(count):
                 self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
                 self._parallel.optimizer.zero_grad()
         for buffer, original in buffers:  # Restore the statistics of batch norms.
@@ -265,6 +278,7 @@ class TorchSession:
         return self._ema.swapped_in() if self._ema else nullcontext()
 
     def validate(self) -> Quality | None:
+        share_statistics(self._model, self._mesh)
         with self._ema_weights(), eager_mode(), torch.no_grad():
             return self._validate()
 
@@ -351,12 +365,14 @@ class TorchSession:
         self._stack_losses()
         stacks = self._loss_stacks
         losses = {self._rank_key("losses"): torch.cat(stacks)} if stacks else {}
+        exchange = self._parallel.exchange.state() if self._parallel.exchange else {}
         return {
             **checkpoint_files.model_state(self._model),
             **checkpoint_files.optimizer_state(self._model, self._parallel.optimizer),
             **(self._ema.state if self._ema else {}),
             **checkpoint_files.rng_state(self._device),
             **losses,
+            **{self._rank_key(f"exchange.{name}"): value for name, value in exchange.items()},
         }
 
     def _rank_key(self, name: str) -> str:
@@ -370,9 +386,10 @@ class TorchSession:
 
         spec, progress = self._spec, checkpoints.read_progress(path)
         optimizer = self._parallel.optimizer
+        self._run_blank_steps(1)
         saved_tensors = checkpoint_files.tensor_metadata(path)
         checkpoint_files.refuse_another_model(path, self._model, saved_tensors)
-        same_layout = progress.layout == checkpoints.layout_of(spec)
+        same_layout = checkpoints.has_layout_of(progress, spec)
         prefix = self._rank_key("")
         rank_names = [name for name in saved_tensors if same_layout and name.startswith(prefix)]
         ema = self._ema.state if self._ema else {}
@@ -394,6 +411,10 @@ class TorchSession:
             losses = state.get(self._rank_key("losses"))
             self._loss_stacks = [] if losses is None else [losses.to(self._device)]
             checkpoint_files.set_rng_state(state, self._device)
+            if self._parallel.exchange:
+                prefix = self._rank_key("exchange.")
+                own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+                self._parallel.exchange.restore(own, self._device)
         return self._steps_done
 
     def exchange_measurements(self) -> dict[str, Any]:

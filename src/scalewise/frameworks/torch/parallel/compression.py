@@ -1,8 +1,10 @@
 """Gradient compression with PyTorch's communication hooks for DDP."""
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # Not in stubs.
@@ -27,6 +29,8 @@ HOOKS: dict[str, Any] = {"none": _sum_hook, "fp16": fp16_compress_hook, "bf16": 
 KINDS = (*HOOKS, "powersgd")
 POWERSGD_START_STEP = 5
 """Steps without compression before PowerSGD starts; DDP rebuilds its buckets in the first two."""
+_POWERSGD_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
+"""Attributes of PyTorch's state of PowerSGD: tensors by the index of a bucket."""
 POWERSGD_EPSILON = 1e-8
 """PowerSGD adds it to the norm by which it divides a column, which may consist of zeros."""
 
@@ -76,6 +80,29 @@ class Compressor:
         if self._is_blocking:
             result.wait()
         return result
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what PowerSGD carries from step to step: the error to make up for, and factors."""
+        if self._state is None:
+            return {}
+        parts = {
+            f"{name}.{bucket}": tensor
+            for name in _POWERSGD_TENSORS
+            for bucket, tensor in getattr(self._state, name).items()
+        }
+        return {**parts, "iter": torch.tensor(self._state.iter)}
+
+    def restore(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continue with the state of an earlier attempt, if it has one."""
+        if self._state is None or "iter" not in state:
+            return
+        for name in _POWERSGD_TENSORS:
+            getattr(self._state, name).clear()
+        for key, tensor in state.items():
+            name, _, bucket = key.partition(".")
+            if bucket:
+                getattr(self._state, name)[int(bucket)] = tensor.to(device)
+        self._state.iter = int(state["iter"])
 
     def _powersgd_elements(self) -> int:
         # Index 2 of PyTorch's statistics: the number of elements exchanged so far.

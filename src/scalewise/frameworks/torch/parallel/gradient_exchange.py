@@ -4,7 +4,7 @@ A few steps are *examined*: they also measure the bytes that compression saves, 
 gradient noise scale.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -89,6 +89,21 @@ class GradientExchange:
         self._buckets = []
         if len(self._norms) == MAX_BUFFERED_NORMS:
             self._update_noise()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors with which a resumed run compresses as if it had not ended."""
+        return {
+            f"{index}.{name}": tensor
+            for index, compressor in enumerate(self._compressors)
+            for name, tensor in compressor.state().items()
+        }
+
+    def restore(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Load ``state`` of an earlier attempt, which may be empty."""
+        for index, compressor in enumerate(self._compressors):
+            prefix = f"{index}."
+            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            compressor.restore(own, device)
 
     def _total_sent(self) -> int:
         return sum(compressor.sent_bytes for compressor in self._compressors)
