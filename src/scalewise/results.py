@@ -41,7 +41,7 @@ from scalewise.errors import (
 from scalewise.files import access_hint, read_file
 from scalewise.load_run import load_run
 from scalewise.record import batch_sharing
-from scalewise.record.attempts import allocation_shares, attempts, bought
+from scalewise.record.attempts import allocation_shares, attempts, attempts_problem, bought
 from scalewise.record.json_files import read_json
 from scalewise.record.node_samples import node_samples_by_folder
 from scalewise.record.read import RunRecord
@@ -298,7 +298,13 @@ def explained_curves(
 ) -> list[tuple[ScalingCurve, Explanation]]:
     """Return the curves of a study, each with its explanation."""
     loaded = []
+    not_counted = _attempt_doubts(folder)
     for curve, records, node_samples in _load_study(folder, full_run, samples_per_step):
+        curve = replace(
+            curve,
+            warnings=(*curve.warnings, *not_counted),
+            doubts=(*curve.doubts, *not_counted),
+        )
         explanation = explain(
             curve,
             records,
@@ -309,6 +315,16 @@ def explained_curves(
         )
         loaded.append((curve, explanation))
     return loaded
+
+
+def _attempt_doubts(folder: Path) -> list[Doubt]:
+    """Return a doubt for each run of which the failed attempts cannot be counted."""
+    homes = sorted({path.parent for path in folder.glob("*/*.json")})
+    problems = filter(None, map(attempts_problem, homes))
+    return [
+        Doubt("attempts unread", {"problem": str(problem), "hint": problem.hint})
+        for problem in problems
+    ]
 
 
 def all_explained(

@@ -327,6 +327,25 @@ def test_an_answer_names_the_outcome_that_it_cannot_read(done, scalewise, tmp_pa
     assert (code, "got 1; left out: " in err) == (1, True)
 
 
+def test_an_explanation_names_the_job_whose_attempts_it_cannot_count(done, scalewise, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "copy")
+    job = next((tmp_path / "copy").glob("*/job.json"))
+    job.write_text(job.read_text().replace('"world": ', '"world": 1'))
+    (explanation,) = json.loads(scalewise("explain", "copy", "--json")[1])["curves"]
+    (doubt,) = [each for each in explanation["doubts"] if each["code"] == "attempts-unread"]
+    assert (
+        "device-hours of failed attempts" in doubt["text"] and str(job.parent.name) in doubt["text"]
+    )
+
+
+def test_status_names_a_rank_file_that_it_cannot_read(done, scalewise, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "copy")
+    rank = next((tmp_path / "copy").glob("*/rank-00000.jsonl"))
+    rank.write_text("")
+    code, out, _ = scalewise("status", "copy")
+    assert code == 0 and f"{rank.parent.name}/rank-00000.jsonl is missing or damaged" in out
+
+
 def test_a_planned_study_measures_nothing_yet(done, scalewise, tmp_path):
     (tmp_path / "new").mkdir()
     shutil.copy(done.folder / "study.json", tmp_path / "new")

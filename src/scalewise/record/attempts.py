@@ -1,5 +1,6 @@
 """Count the device-hours of every attempt at a run, from its launch to its end or failure."""
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from scalewise.errors import RecordError
 from scalewise.record.close import closed
-from scalewise.record.json_files import read_json
+from scalewise.record.json_files import REPEAT, read_json
 from scalewise.record.rank_tail import newest_attempt, read_lines, read_tail
 from scalewise.record.schema import Failure, Outcome, from_json
 from scalewise.record.study_files import finished
@@ -44,6 +45,20 @@ def attempts(home: Path) -> tuple[Attempt, ...]:
     # If several attempts have the same launch time, the last attempt includes the others' time.
     by_launch = {by_number[number].started: by_number[number] for number in sorted(by_number)}
     return tuple(sorted(by_launch.values(), key=lambda attempt: attempt.number))
+
+
+def attempts_problem(home: Path) -> RecordError | None:
+    """Return why the attempts at a run cannot be counted; None if they can, or there are none."""
+    if not os.path.lexists(home / "job.json") and not any(home.glob("failure-*.json")):
+        return None  # No launcher has started it.
+    try:
+        _read_attempts(home)
+    except RecordError as error:
+        return error
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{home / 'job.json'} or an outcome beside it is damaged: {error!r}"
+        return RecordError(problem, hint=REPEAT)
+    return None
 
 
 def _read_attempts(home: Path) -> dict[int, Attempt]:

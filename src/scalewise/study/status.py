@@ -17,6 +17,7 @@ from scalewise.record.study_files import (
     outcome_problem,
     read_study,
 )
+from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import (
     ENDED_BY_USER,
@@ -39,7 +40,7 @@ class Status:
     run: RunSpec
     phase: Literal["finished", "running", "queued", "failed", "missing"]
     cause: str = ""
-    """Why a run failed, or why it is queued; of a running run, a remark of its launcher."""
+    """Why a run failed, is queued or cannot be read; of a running run, a remark of its launcher."""
     progress: RunProgress = field(default_factory=RunProgress)
     job: str | None = None
     """The id of an active run's job in a scheduler's queue."""
@@ -119,7 +120,9 @@ def _status(launcher: Launcher, run: RunSpec, home: Path, locked: bool) -> Statu
     if job and state and state.phase == "running":
         return active_status(run, job, state)
     if finished(home):
-        return Status(run, "finished", progress=read_ended_progress(home, outcome(home)))
+        progress = read_ended_progress(home, outcome(home))
+        unread = "" if progress.done else f"{rank_file(home, 0)} is missing or damaged"
+        return Status(run, "finished", unread, progress)
     if job and unclosed_job(home):
         if locked:
             return active_status(run, job, State("running", note="its end is being recorded"))

@@ -52,10 +52,16 @@ READING = {
     "advise": ("advise", "{folder}", "--for", "time", "--up-to", "8", "--json"),
     "predict": ("predict", "{folder}", "--at", "8", "--json"),
     "compare": ("compare", "{clean}", "{folder}", "--json"),
+    "compare runs": ("compare", "{clean}/{run}", "{folder}/{run}", "--json"),
     "status": ("status", "{folder}", "--json"),
     "report": ("report", "{folder}", "-o", "{out}.json"),
 }
-RUNNING = ("run", "{toml}", "-o", "{folder}")
+CHANGING = {
+    "run": ("run", "{toml}", "-o", "{folder}"),
+    "plan": ("plan", "{toml}", "-o", "{folder}"),
+    "cancel": ("cancel", "{folder}"),
+}
+"""Commands that may write into the folder, but never over measurements."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +204,7 @@ def _environment(**values: object) -> Iterator[None]:
 
 VALUES = [
     "NaN", "Infinity", "-Infinity", "1e999", "-1", "0", "null", '""', "[]", "{}", "true", "false",
-    "1" * 30, "9" * 5000, "1e300", "-1e300", "1e-300", '"text"', '"\\u0000"', '"\\ud800"', "LONG",
+    "HUGE", "HUGER", "1e300", "-1e300", "1e-300", '"text"', '"\\u0000"', '"\\ud800"', "LONG",
     "DEEP LIST", "DEEP TABLE", "[1,2,3]", '{"a":1}', "2", "1.5", "1e15", '"../../etc/passwd"',
 ]  # fmt: skip
 PLACE = "the place of the new value"
@@ -207,6 +213,8 @@ PLACE = "the place of the new value"
 def _text_of(value: str) -> str:
     if value == "LONG":
         return json.dumps("x" * 10**6)
+    if value.startswith("HUGE"):
+        return "9" * (30 if value == "HUGE" else 5000)
     if value == "DEEP LIST":
         return "[" * 10_000 + "]" * 10_000
     if value == "DEEP TABLE":
@@ -469,9 +477,11 @@ UNREAD = ("log.txt", "environment.json", "commands.sh", "spec.json", "cache.json
 """Files of finished runs that no answer needs; a cache that does not fit is made anew."""
 
 
-def is_harmless(damage: Mapping[str, Any]) -> bool:
+def is_harmless(damage: Mapping[str, Any], command: str) -> bool:
     """Return whether a damage cannot change an answer."""
     name = Path(damage["file"]).name
+    if command == "compare runs" and name == "spec.json":
+        return False
     return name in UNREAD or damage["what"] in HARMLESS
 
 
@@ -486,7 +496,7 @@ def draw(random: random_module.Random) -> Any:
             damages.pop()
     commands = random.sample(list(READING), random.choice([1, 1, 2, 3]))
     if made.spec and random.random() < 0.04:
-        commands = ["run"]
+        commands = [random.choice(["run", "run", "run", "plan", "cancel"])]
         damages = [_draw_damage(random, made)]
         if random.random() < 0.4:
             file = _draw_file(random, made)
@@ -616,7 +626,7 @@ def _similar(random: random_module.Random, made: Study, file: str) -> str:
         and name != file
         and made.files[name] != made.files[file]
     ]
-    return random.choice(names or ["study.json"])
+    return random.choice(names or sorted({"study.json", "RUN0/job.json"} - {file}))
 
 
 ADDED = [
@@ -746,10 +756,12 @@ def give(words: list[str], hidden: Mapping[str, str]) -> Answer:
     return Answer(code, *texts, problem)
 
 
-def _answer(command: str, folder: Path, clean: Path, toml: Path) -> Answer:
-    words = RUNNING if command == "run" else READING[command]
+def _answer(made: Study, command: str, folder: Path, clean: Path, toml: Path) -> Answer:
+    words = CHANGING.get(command) or READING[command]
     out = folder.parent / "report"
-    names = {"folder": folder, "clean": clean, "toml": toml, "out": out}
+    names = {
+        "folder": folder, "clean": clean, "toml": toml, "out": out, "run": made.run_ids[0],
+    }  # fmt: skip
     hidden = {str(folder): "FOLDER", str(clean): "CLEAN"}
     answer = give([word.format(**names) for word in words], hidden)
     if command == "report" and not answer.code and not answer.problem:
@@ -765,7 +777,7 @@ def right_answer(name: str, command: str) -> Answer:
         folder, clean = Path(made) / "study", Path(made) / "clean"
         for each in (folder, clean):
             study(name).write(each, cached=False)
-        answer = _answer(command, folder, clean, folder)
+        answer = _answer(study(name), command, folder, clean, folder)
     assert not answer.problem, answer.problem
     return answer
 
@@ -785,7 +797,7 @@ def try_case(case: Any, folder: Path) -> str | None:
     made = study(case["study"])
     home, clean, outside = folder / "study", folder / "clean", folder / "outside"
     made.write(home, cached=case["cached"])
-    if "compare" in case["commands"]:
+    if any(command.startswith("compare") for command in case["commands"]):
         made.write(clean, cached=True)
     toml = folder / "study.toml"
     toml.write_text(made.toml)
@@ -794,13 +806,13 @@ def try_case(case: Any, folder: Path) -> str | None:
     kept_outside = _contents(outside)
     for command in case["commands"]:
         before = _contents(home)
-        answer = _answer(command, home, clean, toml)
+        answer = _answer(made, command, home, clean, toml)
         if wrong := _wrong(case, made, command, answer):
             return f"{command}: {wrong}"
         after = _contents(home)
-        if command == "run":
+        if command in CHANGING:
             if wrong := _overwritten(before, after):
-                return f"run: {wrong}"
+                return f"{command}: {wrong}"
         elif before != after:
             changed = {
                 name for name in before.keys() | after if before.get(name) != after.get(name)
@@ -837,7 +849,7 @@ def _wrong(case: Any, made: Study, command: str, answer: Answer) -> str | None:
     if "Traceback" in answer.out + answer.err:
         return f"a traceback: {(answer.out + answer.err)[-600:]}"
     wanted = set().union(*(names_of(damage, made) for damage in case["damages"]))
-    if command == "run":
+    if command in CHANGING:
         return None if not answer.code else _wrong_refusal(answer, wanted | {"rank ", "run "})
     right = right_answer(case["study"], command)
     if answer.code not in (0, right.code) and not (command == "status" and answer.code == 3):
@@ -848,7 +860,7 @@ def _wrong(case: Any, made: Study, command: str, answer: Answer) -> str | None:
         return f"no JSON: {error}"
     if _same(values, right.values):
         return None
-    if all(is_harmless(damage) for damage in case["damages"]):
+    if all(is_harmless(damage, command) for damage in case["damages"]):
         return f"a harmless change gives another answer: {_difference(right, answer)}"
     if not made.checked:
         return None
@@ -928,7 +940,7 @@ def show(path: Path) -> None:
         toml = folder / "study.toml"
         toml.write_text(made.toml)
         for command in case["commands"]:
-            answer = _answer(command, home, folder / "clean", toml)
+            answer = _answer(made, command, home, folder / "clean", toml)
             print(f"$ scalewise {command}: code {answer.code} {answer.problem}")
             print(answer.err[:1500])
     finally:

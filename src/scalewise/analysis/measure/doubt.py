@@ -96,6 +96,7 @@ Noting = Literal[
     "no phases",  # The causes of a step's time are unknown.
     "fused step",  # One process has several devices: their phases are not separate.
     "transfer unknown",
+    "attempts unread",  # The device-hours of a run's failed attempts are not counted.
     "clock off",  # A node's clock differs from the first node's.
 ]
 UNKNOWN_ERROR = 0.1

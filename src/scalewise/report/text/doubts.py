@@ -375,6 +375,7 @@ DOUBT_TEXT: Mapping[DoubtKind, DoubtText] = {
     "are unknown, and their time is in computation",
     "transfer unknown": "communication was not measured separately from computation (`sync` is "
     "missing): transfer is unknown, and its time is in computation or balance",
+    "attempts unread": "left out: device-hours of failed attempts, because {problem}",
     "clock off": lambda host, ahead: (
         f"the clock of {host} is {abs(ahead):.2f} s {'ahead of' if ahead > 0 else 'behind'} the "
         "first node's: parts of the complete time that begin on one node and end on another are "
@@ -401,6 +402,7 @@ MENDS: Mapping[DoubtKind, DoubtText] = {
     "loss not finite": "lower the learning rate, or train in a wider precision",
     "accuracy differs": "adjust the learning rate to the global batch, or keep the global batch",
     "left out": lambda problem, hint: hint,
+    "attempts unread": lambda problem, hint: hint,
     "watching stopped": "measure it again; log.txt of the run has the reason",
     "samples unclear": lambda topology: f"give {parameter('samples_per_step')}",
     **dict.fromkeys(
