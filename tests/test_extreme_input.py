@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalewise.analysis.measure import curve_from_csv
+from scalewise.analysis.measure.table_layout import MAX_LINE_LENGTH, MAX_LINES
+from scalewise.analysis.measure.table_numbers import MAX_VALUE, MIN_VALUE
 from scalewise.errors import MAX_MESSAGE, SpecError, shown
-from scalewise.spec import StudySpec
-from scalewise.user_config import parse_toml
+from scalewise.results import TABLE_LIMIT
+from scalewise.spec import RunSpec, StudySpec
+from scalewise.user_config import CONFIG_LIMIT, parse_toml
 
 Give = Callable[..., tuple[object, str, str]]
 LONG = "x" * 5000
@@ -108,3 +111,27 @@ def test_any_cells_make_a_curve_or_are_refused(rows: list[tuple[str, str]]) -> N
 def test_a_value_is_shown_as_python_writes_it() -> None:
     assert shown("it's") == '"it\'s"'
     assert shown(10**5000) == "a number of thousands of digits"
+
+
+def test_the_page_on_security_states_the_limits() -> None:
+    page = (Path(__file__).parents[1] / "docs/reference/security.md").read_text()
+    assert (TABLE_LIMIT, CONFIG_LIMIT) == (4 << 20, 1 << 20)
+    for limit in ("4 MiB", "1 MiB", f"{MAX_LINES:,} lines", f"{MAX_LINE_LENGTH:,} characters"):
+        assert limit in page
+    assert f"from {MIN_VALUE:g} to {MAX_VALUE:g}" in page
+
+
+def test_what_no_process_can_be_given_is_refused() -> None:
+    for text in ("a\0b", "a\ud800b"):
+        for run in ({"env": {"A": text}}, {"program": ["train", text]}):
+            with pytest.raises(SpecError, match="cannot hold"):
+                RunSpec.from_dict({"topology": "1x1", "batch": 1, "steps": 1, **run})
+    RunSpec.from_dict({"topology": "1x1", "program": ["train", "any-byte\udcff"]})
+
+
+def test_a_path_of_any_bytes_is_printed_as_it_is(scalewise: Give, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("devices,throughput\n1,10\n2,19\n")
+    name = "bad\udcff.md"
+    code, _, err = scalewise("report", "t.csv", "-o", name)
+    assert (code, err) == (0, "")
+    assert (tmp_path / name).exists()

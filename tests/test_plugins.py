@@ -224,7 +224,7 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "zzz",
             "",
             "no framework named 'zzz'; there are: deepspeed, fake, horovod, jax, tensorflow, torch",
-            "",
+            "`scalewise plugins` shows all",
         ),
         (
             "workloads",

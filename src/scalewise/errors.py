@@ -19,7 +19,6 @@ ScalewiseError
 
 import contextvars
 import shlex
-from datetime import date, time
 
 command_line = contextvars.ContextVar("command_line", default=False)
 """Whether ``parameter`` writes options (``--at``) and not Python parameters (``at=``)."""
@@ -74,8 +73,8 @@ def shown(value: object) -> str:
     """
     if isinstance(value, str):
         return repr(cut(value))
-    if isinstance(value, (date, time)):
-        return value.isoformat()
+    if hasattr(value, "isoformat"):  # A date of a TOML file.
+        return str(value)
     try:
         return cut(repr(value))
     except (ValueError, RecursionError):  # Of thousands of digits, of thousands of levels.

@@ -42,7 +42,9 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
         choices = f"there are: {', '.join(parts)}" if parts else "there are none"
         raise PluginError(
             f"no {SINGULAR[kind]} named {shown(name)}{owner}; {choices}",
-            hint=suggest_name(name, parts) or _frameworks_hint(kind, name),
+            hint=suggest_name(name, parts)
+            or _frameworks_hint(kind, name)
+            or "`scalewise plugins` shows all",
         )
     return parts[name]
 

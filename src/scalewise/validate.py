@@ -124,6 +124,22 @@ def check_environment_name(setting: str, name: Any) -> None:
         )
 
 
+def check_process_text(name: str, text: str) -> None:
+    """Refuse a text that no process can be given as an argument or a variable.
+
+    >>> check_process_text("env A", "a\\0b")
+    Traceback (most recent call last):
+    scalewise.errors.SpecError: env A cannot hold a null character, got 'a\\x00b'
+    """
+    problem = "a null character" if "\0" in text else ""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        problem = "half of a surrogate pair"
+    if problem:
+        raise SpecError(f"{name} cannot hold {problem}, got {shown(text)}", hint="leave it out")
+
+
 def _example(name: str, value: float | str) -> str:
     """Return an example of valid input: a study setting, a Python parameter or an option.
 

@@ -45,6 +45,6 @@ def find_table(workload: str) -> ConvergenceTable:
     if workload not in tables:
         raise SpecError(
             f"no convergence table of {shown(workload)}; there are: {', '.join(sorted(tables))}",
-            hint=suggest_name(workload, tables),
+            hint=suggest_name(workload, tables) or "give one of them",
         )
     return tables[workload]

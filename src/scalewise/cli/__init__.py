@@ -1,5 +1,6 @@
 """The command line. A verb (subcommand) imports heavy modules only when it runs: help is fast."""
 
+import io
 import sys
 from typing import Annotated
 
@@ -44,6 +45,8 @@ def scalewise(
 def main() -> None:
     """Run a command; exit with 1 after an error, 2 after wrong usage, 3 after a run that failed."""
     debug = _remove_debug_flag()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # The name of a file may be any bytes.
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         app_for(sys.argv[1:])()
     except SystemExit as system_exit:

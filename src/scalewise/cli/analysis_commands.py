@@ -30,7 +30,7 @@ from scalewise.cli.options import (
     option,
     output_file,
 )
-from scalewise.cli.output import count_progress, print_sections
+from scalewise.cli.output import count_progress, print_sections, say_path
 from scalewise.errors import SpecError, shown
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ def report(  # noqa: PLR0913 - one parameter per option
         written = presentation.write_document(
             kind, explained, path, request=request, price=rate, table_options=table_options
         )
-        typer.echo("\n".join(map(str, written)))
+        say_path(*written)
         return
     if name := choose_format(as_format, path):
         if plot is not None:
@@ -479,7 +479,7 @@ def report(  # noqa: PLR0913 - one parameter per option
         if rate:
             raise SpecError(f"{name} has no costs", hint="leave --price out")
         loaded = results.curves_with_runs(sources, **options)
-        typer.echo(write_interchange(loaded, path, name))
+        say_path(write_interchange(loaded, path, name))
         return
     explained = results.all_explained(sources, price=rate, **options)
     if files is not None:
@@ -487,10 +487,10 @@ def report(  # noqa: PLR0913 - one parameter per option
 
         with count_progress("writing figures") as on_progress:
             folders = write_files(explained, files, rate, on_progress)
-        typer.echo("\n".join(map(str, folders)))
+        say_path(*folders)
     if files is None or output:
         shown: dict[str, Any] = {"plot": plot, "columns": columns, "price": rate}
-        typer.echo(write_report(explained, path, table_options=table_options, **shown))
+        say_path(write_report(explained, path, table_options=table_options, **shown))
 
 
 def _refuse_overwriting(output: Path, sources: list[Path]) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from scalewise.cli.app import HelpCommand, HelpGroup, app
 from scalewise.cli.options import Json, flag, option
-from scalewise.cli.output import count_progress, say
+from scalewise.cli.output import count_progress, say, say_path
 from scalewise.errors import SpecError, shown
 
 data = typer.Typer(
@@ -54,7 +54,7 @@ def make(  # noqa: PLR0913 - one parameter per option
         edge=edge, seed=seed, packed=packed,
     )  # fmt: skip
     with count_progress("making") as report_progress:
-        typer.echo(datasets.make(recipe, report_progress))
+        say_path(datasets.make(recipe, report_progress))
 
 
 @data.command(cls=HelpCommand)

@@ -38,6 +38,17 @@ def say(message: object, *, err: bool = False, wraps: bool = True) -> None:
     typer.echo("\n".join(lines), err=err)
 
 
+def say_path(*paths: object, err: bool = False) -> None:
+    """Print paths, one per line, for other programs: to the byte; on a terminal without control
+    characters.
+    """
+    from scalewise.report.escape import printable
+
+    is_terminal = (sys.stderr if err else sys.stdout).isatty()
+    for path in paths:
+        typer.echo(printable(str(path)) if is_terminal else str(path), err=err)
+
+
 def say_problem(problem: ScalewiseError) -> None:
     """Print an error and its hint to stderr."""
     say(f"error: {problem}", err=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from scalewise.cli.output import print_sections
+from scalewise.cli.output import print_sections, say_path
 from scalewise.errors import SpecError, shown
 from scalewise.validate import check_integer
 
@@ -88,7 +88,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     else:
         print_sections(sections, all_columns=all_columns)
     if output:
-        typer.echo(output, err=as_json)  # With --json, stdout holds nothing but JSON.
+        say_path(output, err=as_json)  # With --json, stdout holds nothing but JSON.
 
 
 def show_published(like: str, at: str | None, *, all_columns: bool, as_json: bool) -> None:

@@ -32,7 +32,7 @@ from scalewise.cli.options import (
     flag,
     option,
 )
-from scalewise.cli.output import print_sections, say, say_problem
+from scalewise.cli.output import print_sections, say, say_path, say_problem
 from scalewise.errors import RunFailed, ScalewiseError, SpecError
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def demo() -> None:
     folder = _run_study(spec, _default_folder(spec.name))
     report = write_report(results.all_explained([folder]), folder / "report.html")
     _print_summary(folder)
-    typer.echo(f"The report: {report}")
-    typer.echo(folder)
+    say(f"The report: {report}", wraps=False)
+    say_path(folder)
 
 
 @verb(PANEL)
@@ -89,7 +89,7 @@ def init(
     text = starter.replace('name = "demo"', f"name = {json.dumps(path.stem)}")
     StudySpec.from_dict(tomllib.loads(text))  # Fails if the file name is no valid study name.
     write_text(path, text)
-    typer.echo(path)
+    say_path(path)
 
 
 @verb(PANEL)
@@ -142,7 +142,7 @@ def plan(
         say(line)
     if write:
         for path in study.write_plan(plans, spec, write):
-            typer.echo(path)
+            say_path(path)
 
 
 def _print_commands(plans: Sequence["Plan"], missing: Collection["RunSpec"]) -> None:
@@ -238,7 +238,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         if spec.certify:
             _run_certificate(spec, folder, again=again)
         _print_summary(folder)
-    typer.echo(folder)
+    say_path(folder)
 
 
 @verb(PANEL)

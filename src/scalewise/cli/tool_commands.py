@@ -9,7 +9,7 @@ import typer
 
 from scalewise.cli.app import verb
 from scalewise.cli.options import AllColumns, Json, flag, option, output_file
-from scalewise.cli.output import announce_slow_checks, print_sections, say
+from scalewise.cli.output import announce_slow_checks, print_sections, say, say_path
 from scalewise.errors import SpecError, shown
 
 PANEL = "Data and tools"
@@ -32,7 +32,7 @@ def export(
     """
     from scalewise.export import export as export_weights
 
-    typer.echo(export_weights(run, output, step))
+    say_path(export_weights(run, output, step))
 
 
 @verb(PANEL)
@@ -56,10 +56,10 @@ def port(
     say(ported, err=True)
     if output and ported.patch:
         write_bytes(output, ported.patch_bytes)
-        typer.echo(output)
+        say_path(output)
     if write:
         ported.write(script)
-        typer.echo(script)
+        say_path(script)
     if not (output or write):
         typer.echo(ported.patch_bytes, nl=False)
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import FrameworkMissing, shown
+from scalewise.errors import FrameworkMissing, cut, shown
 from scalewise.launch import worker_zip
 from scalewise.launch.processes import ask_worker
 from scalewise.plugins import install_hint
 from scalewise.user_config import load_user_config, user_config_path
+from scalewise.validate import check_type
 
 CONFIG_FILE = "engines.toml"
 
@@ -27,7 +28,11 @@ class Interpreters:
     @classmethod
     def load(cls, study_engines: Mapping[str, str]) -> "Interpreters":
         """Return the Pythons of the user's configuration, overridden by the study's."""
-        pythons = {**load_user_config(user_config_path(CONFIG_FILE)), **study_engines}
+        path = user_config_path(CONFIG_FILE)
+        configured = load_user_config(path)
+        for name, python in configured.items():
+            check_type(f"{path}: {cut(name)}", python, str, "the path of a Python")
+        pythons = {**configured, **study_engines}
         for name, python in pythons.items():
             if os.sep in python:  # Keep links: a virtual environment's Python is a link.
                 pythons[name] = os.path.abspath(os.path.expanduser(python))

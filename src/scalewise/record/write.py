@@ -76,8 +76,8 @@ def json_checksum(values: Mapping[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    write_bytes(path, text.encode())
+    """Write a text file atomically; names of files in it may be any bytes."""
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -15,6 +15,7 @@ from scalewise.validate import (
     check_environment_name,
     check_integer,
     check_positive,
+    check_process_text,
     check_type,
     refuse_unknown_keys,
     suggest_name,
@@ -96,10 +97,7 @@ def _check_environment(name: str, value: Any) -> None:
         if not isinstance(text, str):
             hint = f'write {key} = "{text}"'
             raise SpecError(f"env {key} must be text, got {shown(text)}", hint=hint)
-        if "\0" in text:
-            raise SpecError(
-                f"env {key} cannot hold a null character, got {shown(text)}", hint="leave it out"
-            )
+        check_process_text(f"env {key}", text)
 
 
 def _check_json_table(name: str, value: Any) -> None:
@@ -315,10 +313,8 @@ class RunSpec:
         if not is_texts or not args or not args[0]:  # A later argument may be empty: --resume ''.
             hint = 'for example program = ["train.py", "--epochs", "3"]'
             raise SpecError(f"program must be a list of texts, got {shown(args)}", hint=hint)
-        if any("\0" in arg for arg in args):
-            raise SpecError(
-                "a program's arguments cannot hold a null character", hint="leave it out"
-            )
+        for arg in args:
+            check_process_text("a program's argument", arg)
         object.__setattr__(self, "program", tuple(args))
         if name := self._first_set_field("workload"):
             raise SpecError(

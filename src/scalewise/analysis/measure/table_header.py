@@ -1,7 +1,8 @@
 """The meaning of a column by its title: names, units and quantities as people write them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT
@@ -167,12 +168,17 @@ def match_column(index: int, title: str) -> Column:
     """Return what a title means; its role is None if it is not known."""
     if len(title) > MAX_TITLE_LENGTH:
         return Column(index, cut(title))
+    return replace(_match_title(title), index=index)
+
+
+@lru_cache(maxsize=4096)  # The titles of a table are looked at for each way to split its lines.
+def _match_title(title: str) -> Column:
     written = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", title)
     for text in dict.fromkeys((title, written)):
-        column = _match(index, title, text)
+        column = _match(0, title, text)
         if column.role:
             return column
-    return Column(index, title)
+    return Column(0, title)
 
 
 def _match(index: int, title: str, text: str) -> Column:

@@ -13,6 +13,7 @@ from scalewise.validate import (
     check_environment_name,
     check_integer,
     check_positive,
+    check_process_text,
     check_type,
     refuse_unknown_keys,
     suggest_name,
@@ -130,10 +131,11 @@ class Settings:
         )
         for key, value in self.env.items():
             check_environment_name("[launcher] env", key)
-            if not isinstance(value, str) or "\0" in value:
+            if not isinstance(value, str):
                 raise SpecError(
                     f"[launcher] env cannot hold {key} = {shown(value)}", hint='write NAME = "text"'
                 )
+            check_process_text(f"[launcher] env {key}", value)
         check_type("[launcher] engines", self.engines, Mapping, "a table of Pythons by framework")
         for name, python in self.engines.items():
             check_type(f"[launcher] engines: {name}", python, str, "the path of a Python")
