@@ -72,9 +72,12 @@ def open_regular(path: Path, within: Path | None = None) -> BinaryIO:
 def read_file(path: Path, limit: int = JSON_LIMIT, within: Path | None = None) -> bytes:
     """Return the bytes of a regular file; refuse a file of more than ``limit`` bytes, unread."""
     with open_regular(path, within) as file:
-        too_large = os.fstat(file.fileno()).st_size > limit
-        content = b"" if too_large else file.read(limit + 1)  # It may have grown meanwhile.
-    if too_large or len(content) > limit:
+        size = os.fstat(file.fileno()).st_size
+        # Not ``read(limit)``, which takes so much memory at once.
+        content = b"" if size > limit else file.read(size + 1)
+        while 0 < len(content) <= limit and (more := file.read(MEBIBYTE)):
+            content += more  # It has grown meanwhile.
+    if max(size, len(content)) > limit:
         raise NotReadable(
             path,
             f"it is larger than {limit // MEBIBYTE} MiB",
