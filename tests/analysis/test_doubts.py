@@ -23,6 +23,7 @@ from scalewise.analysis.predict import predict
 from scalewise.catalog.curves import load_published_curves
 from scalewise.record.write import rank_file, write_json
 from scalewise.report.text.doubts import DOUBT_TEXT, MENDS, alert_lines, warning_text
+from unsealed import unseal
 
 FOLDERS, PUBLISHED = TESTS / "folders", TESTS.parent / "studies" / "published"
 Change = Callable[[int, int, list[dict[str, Any]]], list[dict[str, Any]]]
@@ -38,7 +39,7 @@ def a_folder(folder: Path, change: Change | None = None, **study: Any) -> Path:
         list(play_all(spec, folder))
     for run in spec.runs() if change else ():
         for rank in range(run.topology.world):
-            path = rank_file(folder / run.id, rank)
+            path = rank_file(unseal(folder / run.id), rank)
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             assert change
             changed = change(run.topology.world, rank, lines)

@@ -6,6 +6,7 @@ import pytest
 
 from certificate_folder import certified_study, record_certificate
 from scalewise import api
+from unsealed import unseal
 
 SUMMED = "differs from step 0 in all 6 layers: factor 2.00 on 2 devices: gradients are summed"
 
@@ -55,6 +56,7 @@ def test_a_training_that_differs_blocks_advice_on_it(scalewise, tmp_path):
 def test_what_cannot_be_told_is_a_note(scalewise, tmp_path):
     folder = certified_study(tmp_path / "study", global_batch=32)
     for path in (folder / "certificate").glob("*/rank-00001.jsonl"):
+        unseal(path.parent)
         text = path.read_text()
         path.write_text(text.replace('"fingerprints":["', '"fingerprints":["0'))
     code, out, _ = scalewise("certify", folder)

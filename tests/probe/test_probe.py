@@ -109,7 +109,8 @@ def test_a_span_carries_wall_clock_times_and_facts(tmp_path, probe, clock):
         facts["samples"] = 5
     (line,) = lines(tmp_path)
     assert line == {
-        "attempt": 1, "epoch": 1, "span": "data", "start": 1000.0, "samples": 5, "end": 1003.0,
+        "attempt": 1, "run": tmp_path.name, "epoch": 1, "span": "data", "start": 1000.0,
+        "samples": 5, "end": 1003.0, "sum": line["sum"],
     }  # fmt: skip
 
 

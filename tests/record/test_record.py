@@ -23,6 +23,7 @@ from scalewise.record.read import read_rank, read_run
 from scalewise.record.sketches import layer_copies, sketched_steps
 from scalewise.record.write import RankFile, rank_file, write_json
 from scalewise.spec import RunSpec, Topology
+from unsealed import unseal
 
 
 def test_the_version_is_in_the_first_line(tmp_path):
@@ -81,7 +82,7 @@ def test_a_newer_rank_file_is_refused(tmp_path):
 
 def test_what_a_reader_does_not_know_it_ignores(tmp_path):
     home = play(a_run(), tmp_path).folder
-    path = rank_file(home, 0)
+    path = rank_file(unseal(home), 0)
     lines = path.read_text().splitlines()
     lines.insert(3, '{"attempt":1,"weather":"rain"}')
     path.write_text("\n".join(lines) + "\n")
@@ -127,7 +128,8 @@ def test_a_torn_line_costs_only_itself(tmp_path):
     assert read_tail(tmp_path, 0, 2).last == {"attempt": 2, "c": 3}
     assert read_last_line(tmp_path, 0, 2) == {"attempt": 2, "c": 3}
     assert read_last_line(tmp_path, 0, 1) == read_last_line(tmp_path, 1, 1) == {}
-    assert rank_file(tmp_path, 0).read_text().splitlines()[0] == '{"attempt":1,"a":1}'
+    first = json.loads(rank_file(tmp_path, 0).read_text().splitlines()[0])
+    assert first == {"attempt": 1, "run": tmp_path.name, "a": 1, "sum": first["sum"]}
 
 
 def test_a_truncated_rank_file_is_named(tmp_path):
@@ -140,7 +142,7 @@ def test_a_truncated_rank_file_is_named(tmp_path):
 
 def test_a_damaged_line_of_steps_is_not_passed_over(tmp_path):
     home = play(a_run(steps=300), tmp_path).folder
-    lines = rank_file(home, 0).read_text().splitlines()
+    lines = rank_file(unseal(home), 0).read_text().splitlines()
     place = next(k for k, line in enumerate(lines) if '"steps":[100,200]' in line)
     rank_file(home, 0).write_text("\n".join([*lines[:place], "x", *lines[place + 1 :], ""]))
     with pytest.raises(RecordError, match="is damaged: step 100 is missing"):
@@ -451,13 +453,13 @@ def test_a_rank_that_is_told_to_end_leaves_its_last_words(tmp_path):
 
 def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limit[1]))
     try:
         file = RankFile(tmp_path, 0, 1)
         for _ in range(20):
             file.line({"filler": "x" * 40})
         with pytest.raises(RecordError, match=r"cannot write .*rank-00000\.jsonl") as full:
-            file.line({"filler": "x" * 2000})
+            file.line({"filler": "x" * 8000})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert "stays readable" in full.value.hint
@@ -512,13 +514,13 @@ def test_a_disk_that_refuses_for_too_long_is_an_error(tmp_path, monkeypatch):
 
 
 def test_what_a_disk_refuses_is_not_kept_without_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("scalewise.record.write.MAX_KEPT_BYTES", 1000)
+    monkeypatch.setattr("scalewise.record.write.MAX_KEPT_BYTES", 3000)
     file = RankFile(tmp_path, 0, 1)
     RefusingDisk(monkeypatch, room=0)
     for _ in range(10):
         file.line({"filler": "x" * 40})
     with pytest.raises(RecordError):
-        file.line({"filler": "x" * 400})
+        file.line({"filler": "x" * 3000})
 
 
 def test_a_write_that_takes_long_is_noted(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from scalewise.record.close import close
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.write import rank_file, write_json
 from scalewise.spec import RunSpec, StudySpec, Topology
+from unsealed import unseal
 
 PAIR = Topology(1, 2)
 
@@ -126,6 +127,7 @@ def retold(run: RunSpec, folder: Path, **told: Any) -> RunRecord:
     write_json(home / "spec.json", stand_in.to_dict())
     with redirect_stdout(io.StringIO()):
         assert do_train(str(home)) == 0
+    unseal(home)
     for rank, name in enumerate(names):
         path = rank_file(home, rank)
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -147,6 +149,7 @@ def a_watched_folder(folder: Path, fault: str | None = None, name: str = "a stud
         list(play_all(study, folder))
     for run in study.runs():
         world = run.topology.world
+        unseal(folder / run.id)
         made: dict[str, Any] = FAULTY[fault] if fault and world == 2 else {}
         for rank in range(world):
             path = rank_file(folder / run.id, rank)

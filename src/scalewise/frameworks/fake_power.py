@@ -1,12 +1,11 @@
 """The power of a simulated machine, in the file format that the node sampler writes."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scalewise.probe.node_sampler import node_file
-from scalewise.record.write import SCHEMA, cannot_write
+from scalewise.record.write import SCHEMA, LineFile
 
 
 class Meter:
@@ -41,9 +40,7 @@ def write_node(
             sample = {"index": index, "energy": joules, "power": power, "own": 1, "foreign": 0}
             samples.append(sample)
         lines.append({"at": launched + seconds, "devices": samples})
-    path = node_file(folder, host)
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps({"attempt": attempt, **line}) + "\n" for line in lines)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    file = LineFile(node_file(folder, host), attempt)
+    for line in lines:
+        file.line(line)
+    file.close()

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from scalewise.errors import RecordError
 from scalewise.record.failure_cause import Cause, ProcessEnds, find_cause, program_fault
 from scalewise.record.json_files import read_json
+from scalewise.record.line_sums import first_sum, last_sum
 from scalewise.record.log import last_line, own_lines
 from scalewise.record.rank_tail import RankTail, read_tail
 from scalewise.record.schema import Failure
@@ -64,10 +66,23 @@ def _write_outcome(
             "started": min(end.launched or 0.0 for end in rank_ends),
             "ended": max(end.ended or 0.0 for end in rank_ends) if use_rank_times else ended,
             "ranks": len(tails),
+            "run": folder.name,
+            "sums": _sums(folder, attempt, len(tails)),
             **({"lost": sorted(lost)} if lost else {}),
             **({"later": later} if later else {}),
         },
     )
+
+
+def _sums(folder: Path, attempt: int, world: int) -> dict[str, str]:
+    """Return the sum after the last line of each file of ranks and nodes, by its name."""
+    sums = {}
+    for path in (*(rank_file(folder, rank) for rank in range(world)), *folder.glob("node-*.jsonl")):
+        with suppress(OSError):
+            total = last_sum(path, attempt)
+            if total not in (None, first_sum(path, attempt)):
+                sums[path.name] = f"{total:08x}"
+    return sums
 
 
 def _cause(

@@ -6,9 +6,8 @@ from typing import Any
 
 from scalewise.errors import NewerSchema, NotReadable, RecordError
 from scalewise.files import JSON_LIMIT, read_file
+from scalewise.record.line_sums import REPEAT
 from scalewise.record.write import SCHEMA, json_checksum
-
-REPEAT = "delete the run's folder and run the study again"
 
 
 def newer_schema(path: Path, version: int) -> NewerSchema:

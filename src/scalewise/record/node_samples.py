@@ -1,6 +1,6 @@
 """Read the samples of each node's load and power. Unknown values in arrays are NaN, others None."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 
 from scalewise.errors import RecordError, shown
 from scalewise.record.json_files import newer_schema
-from scalewise.record.rank_tail import parse_lines
+from scalewise.record.line_sums import read_attempt
 from scalewise.record.read import Numbers, RunRecord
 from scalewise.record.write import SCHEMA
 
@@ -69,12 +69,17 @@ class NodeRecord:
     """The largest possible error of ``ahead``, in seconds."""
 
 
-def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
-    """Return the samples of one attempt: one record per machine, sorted by name."""
+def read_nodes(
+    folder: Path, attempt: int, runs: Collection[str] = (), sums: Mapping[str, str] | None = None
+) -> tuple[NodeRecord, ...]:
+    """Return the samples of one attempt: one record per machine, sorted by name. ``sums`` are those
+    of the run's outcome, see ``read_attempt``.
+    """
     nodes = []
-    for path in sorted(folder.glob("node-*.jsonl")):
+    stored = {name: total for name, total in (sums or {}).items() if name.startswith("node-")}
+    for path in sorted({*folder.glob("node-*.jsonl"), *(folder / name for name in stored)}):
         try:
-            nodes.append(_read_node(path, attempt))
+            nodes.append(_read_node(path, attempt, runs, stored.get(path.name)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RecordError(f"{path} is damaged: {shown(error)}") from error
     return tuple(node for node in nodes if node is not None)
@@ -84,13 +89,18 @@ class RunNodes(Sequence[NodeRecord]):
     """The samples of a run's machines, read when first used; empty if they cannot be read."""
 
     def __init__(self, record: RunRecord) -> None:
-        self._folder, self._attempt = record.folder, record.attempt
+        self._record = record
+        self.problem: RecordError | None = None
+        """Why they cannot be read, once they were read."""
 
     @cached_property
     def _nodes(self) -> tuple[NodeRecord, ...]:
+        record = self._record
         try:
-            return read_nodes(self._folder, self._attempt)
-        except RecordError:
+            runs = {record.spec.id, record.folder.name}
+            return read_nodes(record.folder, record.attempt, runs, record.sums)
+        except RecordError as problem:
+            self.problem = problem
             return ()
 
     def __len__(self) -> int:
@@ -105,17 +115,13 @@ def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, RunNodes]
     return {record.folder: RunNodes(record) for record in records}
 
 
-def _read_node(path: Path, attempt: int) -> NodeRecord | None:
+def _read_node(
+    path: Path, attempt: int, runs: Collection[str], stored_sum: str | None
+) -> NodeRecord | None:
     """Return one machine's record, or None if the file has no line of this attempt."""
-    try:
-        texts = path.read_bytes().splitlines()
-    except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror}") from error
     header: Mapping[str, Any] | None = None
     samples: list[Mapping[str, Any]] = []
-    for line in parse_lines(texts):
-        if line.get("attempt") != attempt:
-            continue
+    for _, line in read_attempt(path, attempt, runs, stored_sum):
         if "schema" in line:
             if line["schema"] > SCHEMA:
                 raise newer_schema(path, line["schema"])

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from scalewise.files import open_regular
+from scalewise.record.line_sums import MAX_LINE_BYTES, first_sum, next_sum, split_sum
 from scalewise.record.schema import RankEnd, RankNotes, from_json
 from scalewise.record.write import rank_file
 
+MAX_ATTEMPT = 1_000_000
 TAIL_BYTES = 1 << 16
 """How much of the end of a rank's file is read."""
 
@@ -103,8 +106,8 @@ def _lines_before_steps(path: Path, attempt: int) -> list[dict[str, Any]]:
     They have the rank's host and process id, its planned work, and the step it resumed from.
     """
     prefix = f'{{"attempt":{attempt},'.encode()
-    with path.open("rb") as file:
-        texts = dropwhile(lambda text: not text.startswith(prefix), file)
+    with open_regular(path) as file:
+        texts = dropwhile(lambda text: not text.startswith(prefix), _short_lines(file))
         return list(takewhile(lambda line: "steps" not in line, parse_lines(texts)))
 
 
@@ -117,7 +120,7 @@ def read_last_line(folder: Path, rank: int, attempt: int) -> Mapping[str, Any]:
 def newest_attempt(folder: Path, at_least: int) -> int:
     """Return the last attempt in rank 0's file, which Slurm may have started by a requeue."""
     newest = next((line["attempt"] for line in _newest_first(folder, 0)), at_least)
-    return max(at_least, int(newest))
+    return max(at_least, newest)
 
 
 def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
@@ -130,8 +133,8 @@ def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
 def read_lines(path: Path, containing: bytes = b"") -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file's lines; none if the file cannot be read."""
     try:
-        with path.open("rb") as file:
-            yield from parse_lines(text for text in file if containing in text)
+        with open_regular(path, within=path.parent.parent) as file:
+            yield from parse_lines(text for text in _short_lines(file) if containing in text)
     except OSError:
         return
 
@@ -139,19 +142,49 @@ def read_lines(path: Path, containing: bytes = b"") -> Iterator[dict[str, Any]]:
 def parse_lines(texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in these lines; skip a line that was cut off."""
     for text in texts:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             line = json.loads(text)
             if isinstance(line, dict):
+                if "attempt" in line:  # Its run and sum are checked where finished runs are read.
+                    line.pop("run", None)
+                    line.pop("sum", None)
                 yield line
 
 
 def _newest_first(folder: Path, rank: int) -> Iterator[Mapping[str, Any]]:
     """Yield the last lines of a rank's file, the newest first."""
+    path = rank_file(folder, rank)
     try:
-        with rank_file(folder, rank).open("rb") as file:
+        with open_regular(path, within=folder.parent) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
-            tail = file.read().splitlines()
+            tail = file.read(2 * TAIL_BYTES).splitlines()
     except FileNotFoundError:
         return
-    yield from parse_lines(reversed(tail))
+    # The line before the first one is unknown, if there is one.
+    before = [b"" if size <= TAIL_BYTES else None, *tail]
+    for text, previous in zip(reversed(tail), reversed(before[:-1])):
+        for line in parse_lines([text]):
+            attempt = line.get("attempt")
+            if type(attempt) is not int or not 0 < attempt <= MAX_ATTEMPT:
+                continue
+            if previous is not None and not _may_follow(path, text, previous, attempt):
+                continue  # Its attempt was changed: it must not count as the newest one.
+            yield line
+
+
+def _may_follow(path: Path, text: bytes, previous: bytes, attempt: int) -> bool:
+    """Return whether a line may follow another: the first of an attempt must fit its start."""
+    bare, stated = split_sum(text)
+    if stated is None or previous.startswith(b'{"attempt":%d,' % attempt):
+        return True
+    is_torn = bool(previous) and not previous.endswith(b"}")
+    return is_torn or stated == next_sum(bare, first_sum(path, attempt))
+
+
+def _short_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, up to one that is too long to be read."""
+    while text := file.readline(MAX_LINE_BYTES):
+        if len(text) == MAX_LINE_BYTES:
+            return
+        yield text

@@ -1,6 +1,6 @@
 """Read the successful attempt of a run's folder; unknown keys and cut-off lines are ignored."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from scalewise.errors import RecordError, shown
 from scalewise.record import batch_sharing
-from scalewise.record.json_files import REPEAT, newer_schema, read_json
-from scalewise.record.rank_tail import parse_lines
+from scalewise.record.json_files import newer_schema, read_json
+from scalewise.record.line_sums import REPEAT, read_attempt
 from scalewise.record.schema import (
     COMMUNICATION,
     STEPS,
@@ -136,6 +136,8 @@ class RunRecord:
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
     attempt: int = 1  # The number of the attempt that succeeded.
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """The sum after the last line of each file of ranks and nodes when the run ended."""
     later_processes: int = 0
     """Processes that trained as a rank after the first one had ended; they were not recorded."""
     values: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict)
@@ -153,7 +155,11 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         )
     try:
         attempt, count = outcome["attempt"], outcome["ranks"]
-        ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
+        runs, sums = {spec.id, folder.name}, outcome.get("sums", {})
+        ranks = tuple(
+            read_rank(folder, rank, attempt, runs, sums.get(rank_file(folder, rank).name))
+            for rank in range(count)
+        )
         if spec.samples_per_step:
             ranks = tuple(_with_stated_samples(rank, spec.samples_per_step) for rank in ranks)
         elif spec.program and not any(map(_shows_samples, ranks)):
@@ -170,6 +176,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             environment=ranks[0].notes.environment,
             ranks=ranks,
             attempt=attempt,
+            sums=sums,
             later_processes=outcome.get("later", 0),
         )
     except (KeyError, TypeError) as error:
@@ -242,19 +249,20 @@ def _with_stated_samples(rank: RankRecord, per_step: int, unit: str = "") -> Ran
     )
 
 
-def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
-    """Return what one rank recorded in one attempt; lines that were cut off are skipped."""
+def read_rank(
+    folder: Path,
+    rank: int,
+    attempt: int,
+    runs: Collection[str] = (),
+    stored_sum: str | None = None,
+) -> RankRecord:
+    """Return what one rank recorded in one attempt; the arguments are those of ``read_attempt``."""
     path = rank_file(folder, rank)
-    try:
-        texts = path.read_bytes().splitlines()
-    except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror}", hint=REPEAT) from error
     lines = []
-    for line in parse_lines(texts):
-        if line.get("attempt") == attempt:
-            if line.get("schema", SCHEMA) > SCHEMA:
-                raise newer_schema(path, line["schema"])
-            lines.append(line)
+    for _, line in read_attempt(path, attempt, runs, stored_sum):
+        if line.get("schema", SCHEMA) > SCHEMA:
+            raise newer_schema(path, line["schema"])
+        lines.append(line)
     for required in ("outline", "ended"):
         if not any(required in line for line in lines):
             raise RecordError(

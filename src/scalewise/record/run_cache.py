@@ -90,7 +90,7 @@ def without_steps(record: RunRecord) -> RunRecord:
     """
     outcome = {
         "started": record.started, "ended": record.ended, "attempt": record.attempt,
-        "later": record.later_processes,
+        "later": record.later_processes, "sums": record.sums,
     }  # fmt: skip
     hosts = [rank.host for rank in record.ranks]
     notes = [rank.notes for rank in record.ranks]
@@ -119,6 +119,7 @@ def _record(
             for rank, (host, note) in enumerate(zip(hosts, notes, strict=True))
         ),
         attempt=outcome["attempt"],
+        sums=outcome.get("sums", {}),
         later_processes=outcome.get("later", 0),
     )
 

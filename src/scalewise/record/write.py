@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError
+from scalewise.files import open_regular
+from scalewise.record.line_sums import first_sum, last_sum, next_sum, with_sum
 from scalewise.record.schema import DiskTrouble
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -104,6 +106,8 @@ class LineFile:
     def __init__(self, path: Path, attempt: int) -> None:
         self.path = path
         self.attempt = attempt
+        self._run = path.parent.name
+        self._sum: int | None = first_sum(path, attempt)  # None: earlier lines have no sums.
         self._kept = bytearray()  # What is not written yet.
         self._error: OSError | None = None  # Why the disk refuses; None if it does not.
         self._refused_since = 0.0  # By time.monotonic().
@@ -113,10 +117,12 @@ class LineFile:
         try:
             cut_off = False  # Whether the last line, of an earlier attempt, is incomplete.
             if self.path.exists() and self.path.stat().st_size:
-                with self.path.open("rb") as file:
+                with open_regular(self.path) as file:
                     file.seek(-1, os.SEEK_END)
                     cut_off = file.read(1) != b"\n"
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                self._sum = last_sum(path, attempt)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK  # Never wait for a pipe.
+            self._file = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         if cut_off:
@@ -169,7 +175,12 @@ class LineFile:
             os.close(self._file)
 
     def _encode(self, values: Mapping[str, Any]) -> bytes:
-        return _encode({"attempt": self.attempt, **values}).encode() + b"\n"
+        """Return a line with its sum; call it in the order in which the lines are written."""
+        line = _encode({"attempt": self.attempt, "run": self._run, **values}).encode()
+        if self._sum is not None:
+            self._sum = next_sum(line, self._sum)
+            line = with_sum(line, self._sum)
+        return line + b"\n"
 
     def _write(self, text: bytes) -> None:
         self._kept += text

@@ -22,6 +22,7 @@ from scalewise.report import compare_sections, trend_sections
 from scalewise.report.figures.trend import trend_figure
 from scalewise.report.text.compare import compare_lines, condition_sentence
 from scalewise.report.text.trend import trend_lines
+from unsealed import unseal
 
 PAIRS = range(100)
 
@@ -217,6 +218,7 @@ def test_a_cause_that_moved_is_named_also_where_speed_does_not_differ_clearly(be
 def test_settings_and_environments_that_differ_are_listed(before, tmp_path):
     after = a_fake_folder(tmp_path, QUIET, batch=32, seed=0)
     for path in after.glob("*/rank-*.jsonl"):
+        unseal(path.parent)
         path.write_text(re.sub(r'("python": ?)"', r'\1"9.', path.read_text()))
     comparison = api.compare(before, after)
     listed = {(item.kind, item.name): (item.before, item.after) for item in comparison.settings}
@@ -228,6 +230,7 @@ def test_settings_and_environments_that_differ_are_listed(before, tmp_path):
 def test_another_backend_is_listed(before, tmp_path):
     after = a_fake_folder(tmp_path, QUIET, seed=0)
     for path in after.glob("*/rank-*.jsonl"):
+        unseal(path.parent)
         noted = re.sub(r'"device": ?"', r'"backend": "gloo", \g<0>', path.read_text())
         path.write_text(noted)
     listed = {item.name: (item.before, item.after) for item in api.compare(before, after).settings}

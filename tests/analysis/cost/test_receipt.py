@@ -24,6 +24,7 @@ from scalewise.record.schema import SPANS
 from scalewise.record.write import RankFile, write_json
 from scalewise.report import receipt_table
 from scalewise.report.text.spending import receipt_lines, unreadable_receipt
+from unsealed import unseal
 
 LAW = {
     name: some.floats(0.0, most)
@@ -169,7 +170,7 @@ def test_what_a_checkpoint_carried_over_was_not_in_vain(tmp_path):
     outcome = read_json(home / "outcome.json")
     began = outcome["started"]
     # The same steps, as the second attempt of a job: it went on after 20, of an hour ago.
-    path = home / "rank-00000.jsonl"
+    path = unseal(home) / "rank-00000.jsonl"
     lines = path.read_text().replace('"attempt":1,', '"attempt":2,').splitlines()
     lines[1:1] = [
         json.dumps({"attempt": 2, "span": "earlier", "start": began - 3600, "end": began}),
