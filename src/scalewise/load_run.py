@@ -15,6 +15,7 @@ from scalewise.analysis.measure import (
     run_values,
     window,
 )
+from scalewise.record.node_samples import node_problem
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.run_cache import (
     RunCache,
@@ -33,6 +34,10 @@ CACHED_FROM = (
 """The modules with cached values: imported here, so that every cache has all of them."""
 
 
+NODE_PROBLEM = "node problem"
+"""The name of a record's value that says why the samples of its machines cannot be read."""
+
+
 def load_run(folder: Path, spec: RunSpec) -> RunRecord:
     """Return the record of a finished run, without its steps: they are read again when they are
     first used, and then stay in memory with the record.
@@ -42,6 +47,8 @@ def load_run(folder: Path, spec: RunSpec) -> RunRecord:
     else:
         complete = read_run(folder, spec)
         record, values = without_steps(complete), cached_value.compute_values(complete)
+        if problem := node_problem(complete):
+            values[NODE_PROBLEM] = problem
     record.values.update(values)
     return record
 
@@ -62,6 +69,8 @@ def _cache_run(folder: Path, spec: RunSpec) -> None:
     if finished(folder) and not read_cache(folder, spec):
         made_from = read_made_from(folder, spec)
         record = read_run(folder, spec)
+        if node_problem(record):
+            return  # Answers that have no cache say so.
         values = cached_value.to_json(cached_value.compute_values(record))
         write_cache(record, values, made_from)
 

@@ -39,7 +39,7 @@ from scalewise.errors import (
     parameter,
 )
 from scalewise.files import access_hint, read_file
-from scalewise.load_run import load_run
+from scalewise.load_run import NODE_PROBLEM, load_run
 from scalewise.record import batch_sharing
 from scalewise.record.attempts import allocation_shares, attempts, attempts_problem, bought
 from scalewise.record.json_files import read_json
@@ -506,6 +506,12 @@ def _study_doubts(
     doubts = [
         Doubt("left out", {"problem": str(problem), "hint": problem.hint}, error=UNKNOWN_ERROR)
         for problem in problems.values()
+    ]
+    unread = (record.values.get(NODE_PROBLEM) for record in records)
+    doubts += [
+        Doubt("left out", {"problem": f"energy and load: {problem}", "hint": problem.hint})
+        for problem in unread
+        if problem
     ]
     shares = allocation_shares(folder)
     total, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)

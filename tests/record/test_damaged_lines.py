@@ -7,17 +7,21 @@ import time
 
 import pytest
 
-from builders import a_run
+from builders import a_run, a_study
 from fake_study import play
 from scalewise.errors import RecordError
+from scalewise.load_run import cache_runs
 from scalewise.record.line_sums import last_sum, read_attempt, split_sum
 from scalewise.record.node_samples import node_samples_by_folder, read_nodes
 from scalewise.record.rank_tail import newest_attempt
 from scalewise.record.read import read_run
-from scalewise.record.write import LineFile, RankFile, rank_file
+from scalewise.record.write import LineFile, RankFile, rank_file, write_json
+from scalewise.report.text.doubts import warning_text
+from scalewise.results import curves_with_records
 from unsealed import unseal
 
-RUN = a_run(topology="1x2", steps=300, options={"watts": 300.0})
+STUDY = {"topologies": ["1x2"], "steps": 300, "options": {"watts": 300.0}}
+(RUN,) = a_study(**STUDY).runs()
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +186,14 @@ def test_the_sums_of_an_outcome_are_those_of_the_last_lines(home):
     assert sums.keys() == {path.name for path in home.glob("*.jsonl")}
     for name, total in sums.items():
         assert json.loads((home / name).read_text().splitlines()[-1])["sum"] == total
+
+
+def test_answers_without_the_samples_of_a_machine_say_so(home):
+    write_json(home.parent / "study.json", a_study(**STUDY).to_dict())
+    (path,) = home.glob("node-*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"energy":', b'"energy":1', 1))
+    ((curve, _),) = curves_with_records(home.parent)
+    told = [warning_text(doubt) for doubt in curve.doubts if doubt.kind == "left out"]
+    assert len(told) == 1 and "energy and load: " in told[0] and path.name in told[0]
+    cache_runs(home.parent)
+    assert not (home / "cache.json").exists()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from scalewise.errors import RecordError
 from scalewise.record.close import closed
-from scalewise.record.json_files import REPEAT, read_json
+from scalewise.record.json_files import read_json
+from scalewise.record.line_sums import REPEAT
 from scalewise.record.rank_tail import newest_attempt, read_lines, read_tail
 from scalewise.record.schema import Failure, Outcome, from_json
 from scalewise.record.study_files import finished

@@ -110,6 +110,13 @@ class RunNodes(Sequence[NodeRecord]):
         return self._nodes[index]
 
 
+def node_problem(record: RunRecord) -> RecordError | None:
+    """Return why the samples of a run's machines cannot be read; None if they can."""
+    nodes = RunNodes(record)
+    len(nodes)  # Reads them.
+    return nodes.problem
+
+
 def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, RunNodes]:
     """Return the samples of each run's machines, by run folder."""
     return {record.folder: RunNodes(record) for record in records}
