@@ -853,7 +853,7 @@ def _wrong(case: Any, made: Study, command: str, answer: Answer) -> str | None:
         return None if not answer.code else _wrong_refusal(answer, wanted | {"rank ", "run "})
     right = right_answer(case["study"], command)
     if answer.code not in (0, right.code) and not (command == "status" and answer.code == 3):
-        return _wrong_refusal(answer, wanted)
+        return _wrong_refusal(answer, wanted if made.checked else {""})
     try:
         values = answer.values
     except ValueError as error:
