@@ -397,7 +397,11 @@ def comparison_sides(path: Path) -> list[Side]:
         study, record = _read_single_run(path)
         node_samples = node_samples_by_folder([record])
         (curve,) = scaling_curves(study, [record], node_samples)
-        watched = (*_watch_doubts([record]), *_sample_count_doubts([record]))
+        watched = (
+            *_node_doubts([record]),
+            *_watch_doubts([record]),
+            *_sample_count_doubts([record]),
+        )
         curve = with_doubts(replace(curve, warnings=(*watched, *curve.warnings)), [record])
         return [side_of_study(str(path), study, curve, [record], node_samples)]
     study = read_study(path)
@@ -507,12 +511,7 @@ def _study_doubts(
         Doubt("left out", {"problem": str(problem), "hint": problem.hint}, error=UNKNOWN_ERROR)
         for problem in problems.values()
     ]
-    unread = (record.values.get(NODE_PROBLEM) for record in records)
-    doubts += [
-        Doubt("left out", {"problem": f"energy and load: {problem}", "hint": problem.hint})
-        for problem in unread
-        if problem
-    ]
+    doubts += _node_doubts(records)
     shares = allocation_shares(folder)
     total, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)
     if idle:
@@ -530,6 +529,15 @@ def _study_doubts(
         Doubt("failed run", {"topology": str(run.topology), "cause": cause})
         for run, cause in failures
         if cause
+    ]
+
+
+def _node_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
+    """Return a doubt for each run of which the samples of machines cannot be read."""
+    problems = filter(None, (record.values.get(NODE_PROBLEM) for record in records))
+    return [
+        Doubt("left out", {"problem": f"energy and load: {problem}", "hint": problem.hint})
+        for problem in problems
     ]
 
 
