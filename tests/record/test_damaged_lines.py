@@ -11,6 +11,7 @@ from builders import a_run, a_study
 from fake_study import play
 from scalewise.errors import RecordError
 from scalewise.load_run import cache_runs
+from scalewise.record.json_files import read_json
 from scalewise.record.line_sums import last_sum, read_attempt, split_sum
 from scalewise.record.node_samples import node_samples_by_folder, read_nodes
 from scalewise.record.rank_tail import newest_attempt
@@ -197,3 +198,33 @@ def test_answers_without_the_samples_of_a_machine_say_so(home):
     assert len(told) == 1 and "energy and load: " in told[0] and path.name in told[0]
     cache_runs(home.parent)
     assert not (home / "cache.json").exists()
+
+
+WRONG_VALUES = {
+    "text": (b'"seconds":[', b'"seconds":["x",'),
+    "infinite": (b'"samples":[8,', b'"samples":[1e999,'),
+    "NaN": (b'"forward":[', b'"forward":[NaN,'),
+    "a column that is too short": (b'"samples":[8,', b'"samples":['),
+    "no column": (b'"index":[0,', b'"index":{"0":['),
+    "null": (b'"start":', b'"start":null,"begin":'),
+    "a negative step": (b'"steps":[0,', b'"steps":[-1,'),
+    "a huge number": (b'"samples":800', b'"samples":8' + b"0" * 30),
+    "an outline of text": (b'"outline":{', b'"outline":"x","other":{'),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), WRONG_VALUES.values(), ids=WRONG_VALUES)
+def test_values_of_a_wrong_type_are_refused_without_sums_too(home, old, new):
+    path = rank_file(unseal(home), 0)
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+    with pytest.raises(RecordError, match=r"rank-00000\.jsonl is (damaged|cut off)"):
+        read_run(home, RUN)
+
+
+@pytest.mark.parametrize("change", [{"ranks": 0}, {"ranks": "2"}, {"ended": None}, {"attempt": -1}])
+def test_an_outcome_that_cannot_be_true_is_refused(home, change):
+    write_json(home / "outcome.json", {**read_json(home / "outcome.json"), **change})
+    with pytest.raises(RecordError, match=r"outcome\.json is damaged: its"):
+        read_run(home, RUN)

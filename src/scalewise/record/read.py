@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scalewise.errors import RecordError, shown
 from scalewise.record import batch_sharing
+from scalewise.record.check_rank import check_line, check_outcome
 from scalewise.record.json_files import newer_schema, read_json
 from scalewise.record.line_sums import REPEAT, read_attempt
 from scalewise.record.schema import (
@@ -147,6 +148,7 @@ class RunRecord:
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:
     """Return the record of a run of ``spec`` that succeeded."""
     outcome = read_json(folder / "outcome.json")
+    check_outcome(folder / "outcome.json", outcome)
     if lost := outcome.get("lost"):
         names = ", ".join(map(str, lost))
         raise RecordError(
@@ -259,9 +261,10 @@ def read_rank(
     """Return what one rank recorded in one attempt; the arguments are those of ``read_attempt``."""
     path = rank_file(folder, rank)
     lines = []
-    for _, line in read_attempt(path, attempt, runs, stored_sum):
-        if line.get("schema", SCHEMA) > SCHEMA:
-            raise newer_schema(path, line["schema"])
+    for number, line in read_attempt(path, attempt, runs, stored_sum):
+        if type(version := line.get("schema")) is int and version > SCHEMA:
+            raise newer_schema(path, version)
+        check_line(path, number, line)
         lines.append(line)
     for required in ("outline", "ended"):
         if not any(required in line for line in lines):
