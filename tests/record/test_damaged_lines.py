@@ -10,12 +10,14 @@ import pytest
 from builders import a_run, a_study
 from fake_study import play
 from scalewise.errors import RecordError
+from scalewise.launch import next_attempt
 from scalewise.load_run import cache_runs
 from scalewise.record.json_files import read_json
 from scalewise.record.line_sums import last_sum, read_attempt, split_sum
 from scalewise.record.node_samples import node_samples_by_folder, read_nodes
 from scalewise.record.rank_tail import newest_attempt
 from scalewise.record.read import read_run
+from scalewise.record.study_files import failure
 from scalewise.record.write import LineFile, RankFile, rank_file, write_json
 from scalewise.report.text.doubts import warning_text
 from scalewise.results import curves_with_records
@@ -228,3 +230,9 @@ def test_an_outcome_that_cannot_be_true_is_refused(home, change):
     write_json(home / "outcome.json", {**read_json(home / "outcome.json"), **change})
     with pytest.raises(RecordError, match=r"outcome\.json is damaged: its"):
         read_run(home, RUN)
+
+
+def test_a_failure_without_a_number_is_passed_over(home):
+    write_json(home / "failure-2.json", {"attempt": 2, "cause": "lost", "closed": 1.0})
+    (home / "failure-old.json").write_text("")
+    assert failure(home) == "lost" and next_attempt(home) == 3

@@ -129,7 +129,8 @@ def write_plan_files(plan: Plan) -> None:
 
 def next_attempt(home: Path) -> int:
     """Return the number of the next attempt at the run in ``home``; no number is used twice."""
-    used = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
+    numbers = (path.stem.partition("-")[2] for path in home.glob("failure-*.json"))
+    used = [int(number) for number in numbers if number.isdecimal()]
     for name in ("job.json", "outcome.json"):
         with suppress(OSError):
             # A regular expression finds the number even if the JSON is damaged.

@@ -67,7 +67,9 @@ def _has_steps(line: Mapping[str, Any]) -> bool:
 def _has_columns(line: Mapping[str, Any]) -> bool:
     """Return whether every column has a number, or null, for each step that is kept."""
     index, columns = line.get("index"), line["each"]
-    if not (isinstance(index, list) and all(map(_is_count, index)) and isinstance(columns, dict)):
+    if not (isinstance(index, list) and isinstance(columns, dict)):
+        return False
+    if set(map(type, index)) - {int} or (index and not 0 <= min(index) <= max(index) < MAX_COUNT):
         return False
     for name, column in columns.items():
         if column is None:
@@ -75,9 +77,19 @@ def _has_columns(line: Mapping[str, Any]) -> bool:
         if not isinstance(column, list) or len(column) != len(index):
             return False
         is_known = name in ("seconds", "samples")
-        if not all(_is_number(value) or (value is None and not is_known) for value in column):
+        if not _are_numbers(column, or_null=not is_known):
             return False
     return True
+
+
+def _are_numbers(column: list[Any], *, or_null: bool) -> bool:
+    """Return whether all values are finite numbers, or null if they may be; quick for most."""
+    kinds = set(map(type, column))
+    if kinds == {float}:
+        return math.isfinite(sum(column))
+    if kinds == {int}:
+        return bool(max(map(abs, column)) < MAX_COUNT)
+    return all(_is_number(value) or (value is None and or_null) for value in column)
 
 
 def _is_span(line: Mapping[str, Any]) -> bool:

@@ -75,7 +75,8 @@ def failure(folder: Path) -> str:
 
 def last_failure(folder: Path) -> Failure | None:
     """Return the failure of the last attempt that failed; None if none failed."""
-    failures = sorted(folder.glob("failure-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
+    names = (path for path in folder.glob("failure-*.json") if path.stem[8:].isdecimal())
+    failures = sorted(names, key=lambda path: int(path.stem[8:]))
     return from_json(Failure, {"cause": "unknown", **read_json(failures[-1])}) if failures else None
 
 
