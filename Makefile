@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
-WORKER := $(addprefix src/scalewise/,errors.py files.py validate.py plugins.py spec record/write.py record/close.py record/json_files.py record/line_sums.py record/log.py record/rank_tail.py record/failure_cause.py record/schema.py record/checkpoints.py probe watch frameworks)
+WORKER := $(addprefix src/scalewise/,errors.py files.py validate.py plugins.py spec record/write.py record/close.py record/json_files.py record/line_sums.py record/log.py record/run_clock.py record/rank_tail.py record/failure_cause.py record/schema.py record/checkpoints.py probe watch frameworks)
 
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -15,7 +15,6 @@ these verbs in child processes and never imports them.
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +36,7 @@ from scalewise.record.close import close, closed
 from scalewise.record.json_files import read_json
 from scalewise.record.log import OURS, attempt_offset, cancel_reason, read_process_ends
 from scalewise.record.rank_tail import first_launch, newest_attempt, read_tail
+from scalewise.record.run_clock import run_clock
 from scalewise.record.schema import EARLIER
 from scalewise.record.write import SCHEMA, RankFile
 from scalewise.spec import RunSpec
@@ -60,7 +60,7 @@ def do_train(argument: str) -> int:
     attempt = Attempt(
         folder=Path(argument),
         number=int(os.environ.get("SCALEWISE_ATTEMPT", "1")) + restarts,
-        launched=float(os.environ.get("SCALEWISE_LAUNCHED", time.time())),
+        launched=float(os.environ.get("SCALEWISE_LAUNCHED", run_clock().now())),
         first=int(os.environ.get("SCALEWISE_FIRST", os.environ.get("SCALEWISE_ATTEMPT", "1"))),
     )
     identity = None
@@ -82,8 +82,8 @@ def do_train(argument: str) -> int:
         with suppress(OSError):  # The log's disk may be full.
             print(f"rank {rank} failed: {failure}", file=sys.stderr, flush=True)
         try:
-            line = {"failed": failure, "kind": "error", "at": time.time(), **_process_identity()}
-            RankFile(attempt.folder, rank, attempt.number).line(line)
+            line = {"failed": failure, "kind": "error", "at": run_clock().now()}
+            RankFile(attempt.folder, rank, attempt.number).line({**line, **_process_identity()})
         except OSError as error:  # For example, the disk is full.
             with suppress(OSError):
                 print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
@@ -116,7 +116,7 @@ def do_close(argument: str) -> None:
         return  # Closed by another process, or Slurm will restart the job.
     try:
         cause = close(
-            folder, attempt=attempt, world=spec.ranks, ended=time.time(),
+            folder, attempt=attempt, world=spec.ranks, ended=run_clock().now(),
             reason=reason, killed=killed, exits=exits,
             launched=float(launched) if launched else None,
         )  # fmt: skip

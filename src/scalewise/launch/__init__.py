@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from scalewise.errors import SpecError
 from scalewise.files import read_file
 from scalewise.record.rank_tail import RankTail, newest_attempt, read_tail
+from scalewise.record.run_clock import RunClock
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
 from scalewise.validate import check_environment_name
@@ -93,6 +94,18 @@ class State:
     """Whether a ``running`` job waits in a queue."""
     job: Job | None = None
     """The job with details that are still missing in its ``job.json``; None if none are missing."""
+
+
+def clock_of(job: Job) -> RunClock:
+    """Return the clock by which the launcher measures a job: of a local run, that of its ranks."""
+    return RunClock.from_text(job.details.get("clock"))
+
+
+def seconds_since_submission(job: Job) -> float | None:
+    """Return for how long a job has been in a scheduler's queue; None if it was not submitted."""
+    submitted = job.details.get("submitted")
+    clock = RunClock.from_text(job.details.get("submit_clock"))
+    return max(0.0, clock.now() - submitted) if submitted else None
 
 
 def write_job(job: Job) -> Job:

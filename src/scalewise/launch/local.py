@@ -19,6 +19,7 @@ from scalewise.launch import (
     Job,
     Plan,
     State,
+    clock_of,
     job_files_written,
     next_attempt,
     processes,
@@ -30,6 +31,7 @@ from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import parse_program
 from scalewise.record.log import read_process_ends, signal_name, usual_reason
 from scalewise.record.rank_tail import read_last_line
+from scalewise.record.run_clock import CLOCK_VARIABLE, SET_SECONDS, RunClock, since_boot
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 from scalewise.validate import check_positive, refuse_unknown_keys
@@ -64,6 +66,8 @@ class LocalLauncher:
         """By run folder: the process that samples the load of this node."""
         self._unseen: dict[Path, tuple[float, State]] = {}
         """For runs whose processes we cannot see: when their files were read, and their state."""
+        self._written: dict[Path, tuple[float, float]] = {}
+        """By rank file: its modification time, and the seconds since boot when it became that."""
         self._ended_at: dict[Path, float] = {}
         """By run folder: when we found that all processes that we started had ended."""
 
@@ -148,9 +152,12 @@ class LocalLauncher:
             "starter": processes.identity(os.getpid()), "commands": len(commands), "processes": [],
             "log": log.stat().st_size if log.exists() else 0,  # Where this attempt begins (bytes).
         }  # fmt: skip
+        clock = RunClock.start()
+        details["clock"] = str(clock)
         attempt_env = {
             "SCALEWISE_ATTEMPT": str(attempt),
-            "SCALEWISE_LAUNCHED": repr(time.time()),
+            "SCALEWISE_LAUNCHED": repr(clock.now()),
+            CLOCK_VARIABLE: str(clock),
             processes.TOKEN_VARIABLE: details["token"],
         }
         job = Job(home, attempt, run.ranks, details)
@@ -196,8 +203,9 @@ class LocalLauncher:
         read_seconds = min(PROGRESS_READ_SECONDS, self._patience)
         if time.monotonic() - self._progress_read_at > read_seconds:
             self._progress_read_at = time.monotonic()
-            if seconds_without_progress(job) > self._patience:
-                return State("stuck", _hang_cause(job))
+            seconds = self._seconds_without_progress(job)
+            if seconds > self._patience:
+                return State("stuck", _hang_cause(job, seconds))
         return State("running")
 
     def _poll_by_token(self, job: Job) -> State:
@@ -221,7 +229,7 @@ class LocalLauncher:
             ranks = range(job.world)
             if all("ended" in read_last_line(job.folder, rank, job.attempt) for rank in ranks):
                 state = State("ended")
-            elif (silent_seconds := seconds_without_progress(job)) > self._patience:
+            elif (silent_seconds := self._seconds_without_progress(job)) > self._patience:
                 state = State("ended", f"{host} wrote no record for {silent_seconds:.0f} s")
             else:
                 state = State("running", note=f"on {host}")
@@ -249,6 +257,31 @@ class LocalLauncher:
                     f"process {process['pid']} of the run in {job.folder} could not be ended",
                     hint=f"`ps -fp {process['pid']}` says whose it is",
                 )
+
+    def _seconds_without_progress(self, job: Job) -> float:
+        """Return the seconds since the last progress that any rank made."""
+        silent_seconds = []
+        for rank in range(job.world):
+            path = rank_file(job.folder, rank)
+            # The rank's file may be of an earlier attempt; job.json is as old as this attempt.
+            files = (path, job.folder / "job.json")
+            written = max(file.stat().st_mtime for file in files if file.exists())
+            # A rank without progress writes lines that say for how long it has stalled.
+            stalled = read_last_line(job.folder, rank, job.attempt).get("stalled")
+            stalled_seconds = stalled["seconds"] if stalled else 0.0
+            silent_seconds.append(self._age(path, written, job) + stalled_seconds)
+        return min(silent_seconds)
+
+    def _age(self, path: Path, written: float, job: Job) -> float:
+        """Return for how long a file has had this modification time, whoever sets the clock."""
+        now = since_boot()
+        if path not in self._written:
+            clock_is_set = abs(time.time() - clock_of(job).now()) > SET_SECONDS
+            age = 0.0 if clock_is_set else max(0.0, time.time() - written)
+            self._written[path] = written, now - age
+        elif written != self._written[path][0]:
+            self._written[path] = written, now
+        return now - self._written[path][1]
 
     def _exit_code(self, process: Mapping[str, Any]) -> int | None:
         """Return a process's exit code; None while it lives."""
@@ -381,26 +414,11 @@ def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
     return ""
 
 
-def seconds_without_progress(job: Job) -> float:
-    """Return the seconds since the last progress that any rank made."""
-    silent_seconds = []
-    for rank in range(job.world):
-        path = rank_file(job.folder, rank)
-        # The rank's file may be of an earlier attempt; job.json is as old as this attempt.
-        files = (path, job.folder / "job.json")
-        written_at = max(file.stat().st_mtime for file in files if file.exists())
-        # A rank without progress writes lines that say for how long it has stalled.
-        stalled = read_last_line(job.folder, rank, job.attempt).get("stalled")
-        stalled_seconds = stalled["seconds"] if stalled else 0.0
-        silent_seconds.append(time.time() - written_at + stalled_seconds)
-    return min(silent_seconds)
-
-
-def _hang_cause(job: Job) -> str:
+def _hang_cause(job: Job, silent_seconds: float) -> str:
     """Return which ranks of a hung run made the least progress, and where they stopped."""
     ranks = job.tails()
     if not any(rank.lines for rank in ranks):
-        seconds = f"{seconds_without_progress(job):.0f} s"
+        seconds = f"{silent_seconds:.0f} s"
         return f"no rank has started for {seconds} (raise [launcher] patience to wait longer)"
     stalls = [rank.last.get("stalled") or {} for rank in ranks]
     progress = [  # Steps, then timed parts of the step; -1: the rank wrote nothing.
@@ -412,7 +430,7 @@ def _hang_cause(job: Job) -> str:
     slowest = f"all {count} ranks" if count == len(ranks) else f"{count} of {len(ranks)} ranks"
     slowest = f"rank {behind.rank}" if count == 1 else slowest
     return (
-        f"no progress for {seconds_without_progress(job):.0f} s: {slowest} stopped "
+        f"no progress for {silent_seconds:.0f} s: {slowest} stopped "
         f"{behind.position} (stacks are in log.txt; raise [launcher] patience to wait longer)"
     )
 

@@ -24,6 +24,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Makes ``python -m`` skip the current folder; ``watch/inject.py`` does it for Python 3.10."""
 START_TIME_TOLERANCE = 1.0
 """Seconds by which two readings of one process's start time may differ."""
+MAX_UPTIME_SECONDS = 1e9
 GRACE_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 CLEANUP_SECONDS = 60.0
@@ -78,7 +79,26 @@ def machine_id() -> str:
 
 def identity(pid: int) -> dict[str, Any]:
     """Return id and start time of a process: a later process may reuse the id alone."""
-    return {"pid": pid, "created": psutil.Process(pid).create_time()}
+    return {"pid": pid, "created": _created(psutil.Process(pid))}
+
+
+def _created(process: psutil.Process) -> float:
+    """Return when a process began, in seconds since the boot: psutil's time moves with the clock.
+
+    Without Linux it is in seconds since 1970.
+    """
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return process.create_time()
+
+
+def _began_at(process: psutil.Process, created: float) -> bool:
+    """Return whether ``created`` is of this process, and not of an earlier one with its id."""
+    since_1970 = created > MAX_UPTIME_SECONDS  # As an earlier version of scalewise wrote it.
+    began = process.create_time() if since_1970 else _created(process)
+    return bool(abs(began - created) < START_TIME_TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +117,7 @@ class ProcessFilter:
             # The session of an ended leader may live on. The system reuses the leader's id only
             # after the session's end: then a process with this id has another start time.
             with suppress(psutil.Error):
-                created = psutil.Process(leader["pid"]).create_time()
-                if abs(created - leader["created"]) >= START_TIME_TOLERANCE:
+                if not _began_at(psutil.Process(leader["pid"]), leader["created"]):
                     sessions.discard(leader["pid"])
         members = []
         for process in psutil.process_iter():
@@ -165,8 +184,7 @@ def alive(pid: int, created: float) -> bool:
     """Return whether the process with this id and start time still lives."""
     try:
         process = psutil.Process(pid)
-        is_same = abs(process.create_time() - created) < START_TIME_TOLERANCE
-        return is_same and process.status() != psutil.STATUS_ZOMBIE
+        return _began_at(process, created) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         try:
             os.kill(pid, 0)  # Signal 0 only tests whether the process exists.

@@ -14,8 +14,9 @@ FILE_NAME = "worker.zip"
 MODULES = (
     "__init__.py", "errors.py", "files.py", "validate.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "record/log.py",
-    "record/json_files.py", "record/line_sums.py", "record/rank_tail.py", "record/failure_cause.py",
-    "record/schema.py", "record/checkpoints.py", "probe", "watch", "frameworks",
+    "record/json_files.py", "record/line_sums.py", "record/rank_tail.py", "record/run_clock.py",
+    "record/failure_cause.py", "record/schema.py", "record/checkpoints.py", "probe", "watch",
+    "frameworks",
 )  # fmt: skip
 WATCHER_PATH = "watch/inject.py"
 """The watcher: a module that measures a user's program from inside its processes."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Protocol
 
+from scalewise.record.run_clock import SET_SECONDS, run_clock
 from scalewise.record.schema import PAUSES
 from scalewise.record.write import RankFile
 
@@ -19,9 +20,6 @@ LINE_STEPS = 100
 """Maximum number of steps in one line of the rank file."""
 UNSAMPLED_STEPS = 1000
 """So many first steps all get an entry; of later steps, only those that ``is_recorded`` chooses."""
-
-SET_SECONDS = 1.0
-"""By so much the wall clock must jump to count as set; it is slewed by less."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
 """One step: its samples, lap names, marks (before, between and after laps) and further facts."""
@@ -89,8 +87,8 @@ class Probe:
         self.flush_seconds = 0.0
         """Seconds that writing has taken from the training so far."""
         self._file = file
-        # Wall-clock time minus monotonic time: later changes of the wall clock have no effect.
-        self._wall_offset = (time.time() if wall is None else wall) - self.clock.now()
+        # Wall-clock time minus monotonic time: setting the wall clock has no effect.
+        self._wall_offset = (run_clock().now() if wall is None else wall) - self.clock.now()
         self._clock_set: list[float] = []
         self._lock = Lock()
         self._rows: list[Row] = []

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from scalewise.record.run_clock import run_clock
+
 REPLY_SECONDS = 0.05
 """Timeout of a request; a slower reply would be too inaccurate to be useful."""
 TIME = struct.Struct("!d")
@@ -50,5 +52,5 @@ def find_time_server(environment: Mapping[str, str] = os.environ) -> Address | N
         return host, int(port)
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("", int(port)))  # This is UDP: the ranks' rendezvous uses the TCP port only.
-    threading.Thread(target=serve_time, args=(server,), daemon=True).start()
+    threading.Thread(target=serve_time, args=(server, run_clock().now), daemon=True).start()
     return None

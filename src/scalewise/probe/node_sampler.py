@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.probe.clock_offsets import find_time_server, measure_offset
+from scalewise.record.run_clock import run_clock
 from scalewise.record.write import SCHEMA, LineFile
 
 SAMPLE_SECONDS = 1.0
@@ -57,7 +58,7 @@ def sample_until_end(folder: Path, pid: int) -> None:
     }
     file = LineFile(node_file(folder, host), attempt)
     file.line(header)
-    wall_offset, due, ended = time.time() - time.monotonic(), time.monotonic(), False
+    clock, due, ended = run_clock(), time.monotonic(), False
     while not ended:
         ended = end.wait(due - time.monotonic()) or processes.all_ended
         signal.alarm(SAMPLE_TIMEOUT_SECONDS)
@@ -65,14 +66,14 @@ def sample_until_end(folder: Path, pid: int) -> None:
         memory = _memory_bytes()
         busy, own = processor.shares(processes.ticks())
         values = {
-            "at": round(wall_offset + time.monotonic(), 3),
+            "at": round(clock.now(), 3),
             "cpu": busy,
             "own": own,
             "memory": memory["MemTotal"] - memory["MemAvailable"],
             "energy": processor.energy(),
             "devices": [device.sample(processes) for device in devices],
         }
-        if time_server and (offset := measure_offset(time_server)):
+        if time_server and (offset := measure_offset(time_server, clock.now)):
             values["ahead"], values["within"] = round(offset[0], 7), round(offset[1], 7)
         values["spent"] = round(time.process_time(), 4)
         file.line(values)

@@ -21,6 +21,7 @@ from scalewise.probe.rank_identity import rank_and_world
 from scalewise.record.close import LATER, rivals_folder
 from scalewise.record.json_files import read_json
 from scalewise.record.rank_tail import first_launch, read_tail
+from scalewise.record.run_clock import run_clock
 from scalewise.record.schema import EARLIER, PAUSES
 from scalewise.record.write import SCHEMA, RankFile, rank_file
 from scalewise.spec import RunSpec
@@ -63,7 +64,7 @@ class Watcher:
         self.flush_events: Callable[[], None] = lambda: None
         """Turns buffered hook events into steps; called before a failure is recorded."""
         self.clock: Any = HostClock()
-        self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", time.time()))
+        self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", run_clock().now()))
         self._first_launched = self.launched
         """When the first attempt of the same job was launched."""
         self._probe: Probe | None = None
@@ -72,7 +73,7 @@ class Watcher:
         self.end_facts: list[Callable[[], dict[str, Any]]] = []
         """Functions that are called when the program ends, and return further facts."""
         self._last_flush = time.monotonic()
-        self.wall_offset = time.time() - time.perf_counter()
+        self.wall_offset = run_clock().now() - time.perf_counter()
         """Wall-clock time minus host clock."""
         self._build_start = time.perf_counter()
         self._rendezvous: list[tuple[float, float]] = []

@@ -33,11 +33,16 @@ class RunProgress:
 
 
 def read_progress(
-    folder: Path, attempt: int, ranks: int, launched: float | None = None
+    folder: Path,
+    attempt: int,
+    ranks: int,
+    launched: float | None = None,
+    now: float | None = None,
 ) -> RunProgress:
     """Return the progress of an attempt that runs; one rank's file shows it for all ``ranks``.
 
-    ``launched`` is used if the rank has not recorded the time of the launch.
+    ``launched`` is used if the rank has not recorded the time of the launch; ``now`` is the time by
+    the run's clock, if that is known.
     """
     tail = read_tail(folder, 0, attempt)
     notes = tail.notes
@@ -48,7 +53,7 @@ def read_progress(
         done=resumed + (notes.steps[1] if notes.steps else 0),
         total=_total_steps(notes, resumed),
         samples_per_second=rate and _over_ranks(rate, notes, ranks),
-        elapsed=max(0.0, time.time() - launched) if launched else None,
+        elapsed=max(0.0, (now or time.time()) - launched) if launched else None,
     )
 
 

@@ -1,6 +1,5 @@
 """Device-hours of a study: those bought (used so far), those expected, and their limit."""
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.cost.study_cost import Bill, Item, bill_items
 from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import LaunchError, SpecError, parameter
-from scalewise.launch import Job
+from scalewise.launch import Job, clock_of
 from scalewise.record.attempts import attempts, bought
 from scalewise.record.study_files import finished
 from scalewise.results import measured_curves
@@ -173,10 +172,10 @@ class StudyBudget:
     def _spent(self, active: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
         """Return the device-hours of each active run; a run still in a queue has none."""
         devices = {item.run: item.devices for item in self.bill.items}
-        began = {run: launch_time(job) for run, job in active}
+        began = {run: (launch_time(job), clock_of(job).now()) for run, job in active}
         return {
-            run: 0.0 if start is None else devices[run] * max(0.0, time.time() - start) / 3600
-            for run, start in began.items()
+            run: 0.0 if start is None else devices[run] * max(0.0, now - start) / 3600
+            for run, (start, now) in began.items()
         }
 
     def raise_refused(self) -> None:

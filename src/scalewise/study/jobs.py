@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scalewise import plugins
 from scalewise.errors import PluginError, RecordError, SpecError
-from scalewise.launch import Job, Launcher, State
+from scalewise.launch import Job, Launcher, State, clock_of
 from scalewise.launch.interpreters import Interpreters
 from scalewise.record.close import close, closed, rivals_folder
 from scalewise.record.json_files import read_json
@@ -67,7 +67,10 @@ def launch_time(job: Job) -> float | None:
 def _start_time(job: Job) -> float | None:
     """Return when the first process of a job began, or when a Slurm job claimed its run."""
     if processes := job.details.get("processes"):
-        return float(min(process["created"] for process in processes))
+        created = float(min(process["created"] for process in processes))
+        if "clock" in job.details:  # Then ``created`` is in seconds since the boot.
+            return clock_of(job).booted_at + created
+        return created
     # A Slurm job makes a link ``holder*`` when it starts; an older one is of an earlier job.
     claimed = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
     return claimed if claimed >= job.details.get("submitted", math.inf) else None
@@ -76,7 +79,8 @@ def _start_time(job: Job) -> float | None:
 def job_progress(job: Job) -> RunProgress:
     """Return how far the last attempt of a job that runs has come."""
     job = with_newest_attempt(job)
-    return read_progress(job.folder, job.attempt, job.world, _start_time(job))
+    now = clock_of(job).now()
+    return read_progress(job.folder, job.attempt, job.world, _start_time(job), now)
 
 
 ENDED_BY_USER = "ended by the user"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import IO, Any
 from uuid import uuid4
 
@@ -158,12 +159,19 @@ def _remove_stale(path: Path, new_owner: str) -> bool:
     return not os.path.lexists(path)
 
 
+def _age(path: Path) -> float:
+    """Return how many seconds before now a link was made, by the clock of its file system."""
+    written = path.lstat().st_mtime
+    with NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.now-") as file:
+        return os.stat(file.name).st_mtime - written
+
+
 def _is_stale(path: Path, owner: str) -> bool:
     """Return whether a link's creator has ended; on another machine, whether the link is old."""
     try:
         values = json.loads(owner)
         if values["machine"] == processes.machine_id():
             return not processes.alive(values["pid"], values["created"])
-        return time.time() - path.lstat().st_mtime > STALE_SECONDS
+        return _age(path) > STALE_SECONDS
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return True  # The link was removed meanwhile, or scalewise did not write it.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalewise.errors import LaunchError, OutOfReach, RecordError, StartLocked
-from scalewise.launch import Job, Launcher, State, write_job
+from scalewise.launch import Job, Launcher, State, clock_of, write_job
 from scalewise.record.close import closed
 from scalewise.record.study_files import failure, finished
 from scalewise.spec import RunSpec
@@ -221,7 +221,7 @@ class _Execution:
 
     def _close_locked(self, active: _ActiveRun, state: State) -> str:
         # An adopted run may have ended before we polled it first: the time of its end is unknown.
-        ended = None if active.adopted else time.time()
+        ended = None if active.adopted else clock_of(active.job).now()
         job = with_newest_attempt(active.job)
         has_failure = (job.folder / f"failure-{job.attempt}.json").exists()
         if has_failure and failure(job.folder) == ENDED_BY_USER:
@@ -244,7 +244,7 @@ class _Execution:
             self.launcher.cancel(active.job)
         while self.active:
             active = self.active.pop()
-            cause = close_job(with_newest_attempt(active.job), time.time(), reason)
+            cause = close_job(with_newest_attempt(active.job), clock_of(active.job).now(), reason)
             self.watcher.ended(active.run, cause, time.monotonic() - active.began)
             if cause:
                 self.failed[active.run] = cause
@@ -263,7 +263,7 @@ class _Execution:
                     to_close.remove(active)  # The job continues, so it is not closed.
         finally:
             for active in to_close:
-                close_job(active.job, time.time(), cause)
+                close_job(active.job, clock_of(active.job).now(), cause)
 
 
 def _updated(active: _ActiveRun, state: State) -> _ActiveRun:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from scalewise.errors import LaunchError, OutOfReach, StartLocked
-from scalewise.launch import Job, Launcher, State
+from scalewise.launch import Job, Launcher, State, seconds_since_submission
 from scalewise.record.close import closed
 from scalewise.record.run_progress import RunProgress, read_ended_progress
 from scalewise.record.study_files import (
@@ -79,8 +79,7 @@ def active_status(run: RunSpec, job: Job, state: State) -> Status:
     progress = _with_plan(job_progress(job), run)
     if not state.queued:
         return Status(run, "running", state.note, progress, job_id)
-    waits_since = None if progress.elapsed else job.details.get("submitted")  # Else requeued.
-    waited = max(0.0, time.time() - waits_since) if waits_since else None
+    waited = None if progress.elapsed else seconds_since_submission(job)  # Else it is requeued.
     progress = replace(progress, samples_per_second=None, elapsed=waited)
     return Status(run, "queued", state.note, progress, job_id)
 

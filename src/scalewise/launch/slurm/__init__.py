@@ -19,6 +19,7 @@ from scalewise.launch import (
     job_files_written,
     next_attempt,
     processes,
+    seconds_since_submission,
     worker_zip,
     write_job,
     write_plan_files,
@@ -37,6 +38,7 @@ from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.close import closed
 from scalewise.record.log import attempt_offset, cancel_reason, read_process_ends
 from scalewise.record.rank_tail import newest_attempt
+from scalewise.record.run_clock import RunClock
 from scalewise.spec import RunSpec
 
 POLL_SECONDS = 2.0
@@ -72,6 +74,8 @@ class SlurmLauncher:
         self._last_query = self._last_answer = -math.inf
         self._unknown_since: dict[str, float] = {}
         """By job id: when Slurm first did not know the job."""
+        self._ended_at: dict[Path, float] = {}
+        """By run folder: when we first saw that a job had ended."""
         self._searched_at: dict[str, float] = {}
         """By token: when its job was last searched for."""
 
@@ -173,6 +177,7 @@ class SlurmLauncher:
         self.prepare(plan)
         token = uuid4().hex
         details: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
+        details["submit_clock"] = str(RunClock.start())
         details |= {"token": token, "user": getpass.getuser(), "machine": processes.machine_id()}
         if self._shared:
             details["shared"] = True
@@ -226,7 +231,9 @@ class SlurmLauncher:
             queued = "shared" in job.details and _file_size(log) == job.details["log"]
             return State("running", note="waits for its turn" if queued else "", queued=queued)
         lacks_outcome = entry.state == "COMPLETED" and not _is_closed(job)
-        if lacks_outcome and entry.ended_within(OUTCOME_SECONDS):
+        seen_at = self._ended_at.setdefault(job.folder, time.monotonic())
+        is_recent = time.monotonic() - seen_at < OUTCOME_SECONDS  # Even if the clock was set back.
+        if lacks_outcome and is_recent and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
         offset = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.details["log"]
         killed, exits = read_process_ends(log, offset)
@@ -244,7 +251,7 @@ class SlurmLauncher:
         if job.details.get("machine") == processes.machine_id() and not _of_another_user(job):
             submitting = processes.has_argument(queue.comment_option(job.details["token"]))
         else:
-            submitting = time.time() - float(job.details["submitted"]) < SUBMIT_SECONDS
+            submitting = (seconds_since_submission(job) or 0.0) < SUBMIT_SECONDS
         new_details = self._find_by_token(job)
         if new_details is not None:
             job = _with_job_id(job, new_details)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from scalewise.probe.watcher import Watcher
+from scalewise.record.run_clock import run_clock
 from scalewise.record.write import laps_file, operators_file, trace_file, write_bytes, write_json
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.event_buffer import EventBuffer
@@ -101,7 +102,7 @@ class Profile:
                 torch.cuda.synchronize(device)
             self._profiler.step()
             if self._profiled == 1:
-                self._wall_offset = time.time() - time.perf_counter()
+                self._wall_offset = run_clock().now() - time.perf_counter()
             elif self._profiled == self._trace_steps + 1:
                 self._profiler = None  # By its schedule it has ended itself and called ``_save``.
         else:
@@ -128,7 +129,7 @@ class Profile:
         """Write the trace, its slowest operators and our own laps."""
         self._stop_ranges()
         folder, (rank, _) = self._watcher.folder, self._watcher.rank_and_world()
-        wall_offset = self._wall_offset or time.time() - time.perf_counter()
+        wall_offset = self._wall_offset or run_clock().now() - time.perf_counter()
         for lap in self._laps:
             lap["at"], lap["until"] = wall_offset + lap["start"], wall_offset + lap["end"]
         draft = folder / f".trace-{rank:05d}.{os.getpid()}.json"
