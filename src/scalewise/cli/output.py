@@ -51,9 +51,14 @@ def say_path(*paths: object, err: bool = False) -> None:
 
 def say_problem(problem: ScalewiseError) -> None:
     """Print an error and its hint to stderr."""
-    say(f"error: {problem}", err=True)
+    say(f"error: {_one_line(problem)}", err=True)
     if problem.hint:
-        say(f" hint: {problem.hint}", err=True)
+        say(f" hint: {_one_line(problem.hint)}", err=True)
+
+
+def _one_line(text: object) -> str:
+    """Return a sentence on one line, in which a path may have line breaks."""
+    return str(text).strip("\n").replace("\n", "\\n")
 
 
 def known_width(stream: TextIO) -> int | None:

@@ -219,12 +219,20 @@ def ask_worker(
         return json.loads(result.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         waited = time.monotonic() - began
-        raise LaunchError(f"no answer to {verb} {argument} after {waited:.0f} s") from error
+        raise LaunchError(
+            f"no answer to {verb} {argument} after {waited:.0f} s",
+            hint="the machine may be overloaded: try again",
+        ) from error
     except subprocess.CalledProcessError as error:
         message = error.stderr.strip() or f"{python} printed no error (code {error.returncode})"
-        raise LaunchError(f"{verb} {argument} failed: {message.splitlines()[-1]}") from error
+        raise LaunchError(
+            f"{verb} {argument} failed: {message.splitlines()[-1]}",
+            hint=f"{python} -m scalewise.frameworks {verb} shows more",
+        ) from error
     except (OSError, ValueError, IndexError) as error:
-        raise LaunchError(f"{python} is not a working Python") from error
+        raise LaunchError(
+            f"{python} is not a working Python", hint="give another one, or repair it"
+        ) from error
 
 
 def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[Any], None]) -> Any:

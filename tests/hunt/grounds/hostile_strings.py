@@ -33,7 +33,7 @@ from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.write import write_text
 from scalewise.spec import StudySpec
 
-LIMIT = 60.0
+LIMIT = 120.0
 PAYLOADS = [
     "$(touch MARK)", "`touch MARK`", "; touch MARK", "&& touch MARK", "| touch MARK", "\ntouch MARK\n",
     "\r\ntouch MARK\r\n", "' ; touch MARK ; '", '" ; touch MARK ; "', "\\\" ; touch MARK ; \\\"", "${IFS}",
@@ -129,23 +129,13 @@ def recorders(folder: Path) -> Iterator[Path]:
 
 def read_records(path: Path) -> list[tuple[str, list[str], dict[str, str]]]:
     """Return the name, arguments and environment of each recorded command."""
-    written = sorted(path.parent.glob(f"{path.name}.*"))
-    items = b"".join(each.read_bytes() for each in written).split(b"\0")
     found = []
-    index = 0
-    while index < len(items):
-        if items[index] != b"BEGIN":
-            index += 1
-            continue
-        name, count = os.fsdecode(items[index + 1]), int(items[index + 2])
-        arguments = [os.fsdecode(item) for item in items[index + 3 : index + 3 + count]]
-        index += 3 + count
-        env = {}
-        while items[index] != b"END":
-            key, _, value = os.fsdecode(items[index]).partition("=")
-            env[key] = value
-            index += 1
-        found.append((name, arguments, env))
+    for each in sorted(path.parent.glob(f"{path.name}.*")):
+        begin, command, count, *items = map(os.fsdecode, each.read_bytes().split(b"\0"))
+        if begin == "BEGIN" and "END" in items:  # The node sampler may be ended before it.
+            end = items.index("END", int(count))
+            pairs = (item.partition("=") for item in items[int(count) : end])
+            found.append((command, items[: int(count)], {key: value for key, _, value in pairs}))
     return found
 
 
@@ -241,12 +231,14 @@ def _directive(line: str) -> list[str]:
 
 
 def _other_shape(plan: Plan, plain: Plan) -> str | None:
-    """Return how scripts differ in more than words from those with a plain string."""
+    """Return how scripts differ in more than words from those with a plain string. Slurm reads no
+    directive below the first command.
+    """
     for (name, script), other in zip(plan.files.items(), plain.files.values(), strict=True):
         pairs = [
             [
                 re.sub(r"=.*", "", line.replace('"', ""))
-                for line in each.split("\n")
+                for line in each.partition("\nset -u\n")[0].split("\n")
                 if line.startswith("#SBATCH")
             ]
             for each in (script, other)
@@ -334,6 +326,8 @@ def _is_encodable(text: str) -> bool:
 
 
 def _program_argument(case: dict[str, Any], folder: Path) -> str | None:
+    if PLACEHOLDER.search(case["text"]):
+        return None  # They are replaced, by design.
     change = lambda table, text: _program(table, ["trainer", "--a", text, "b"], case)
     return _try_script(case, folder, change, _as_argument)
 
@@ -444,7 +438,10 @@ def _written_scripts(case: dict[str, Any], folder: Path) -> str | None:
         return None  # TOML is UTF-8.
     with mock.patch("scalewise.study.check", lambda *_: {}):
         answer = give(["plan", str(path), "--write", "jobs"], folder)
-    return what_is_wrong(answer, base_seconds=3.0)
+    shown = replace(answer, out=answer.out.replace(case["text"].strip(), ""))
+    if CONTROL.search(answer.out):
+        shown = answer
+    return what_is_wrong(shown, base_seconds=3.0)
 
 
 def _toml(table: Mapping[str, Any], name: str = "") -> list[str]:
@@ -533,6 +530,8 @@ def _active(suffix: str, written: str, plain: str, text: str) -> str | None:
                     r"[+-]?[\d.]+(e[+-]?\d+)?", cell
                 ):
                     return f"a spreadsheet would compute {cell!r}"
+    if suffix == "tex":
+        written = re.sub(r"(?m)^%.*", "", written)
     if suffix == "tex" and (
         found := re.search(r"(?<!\\)\\(input|write|immediate|end\{document\}|frac)", written)
     ):
@@ -697,6 +696,7 @@ def _command_word(case: dict[str, Any], folder: Path) -> str | None:
     return what_is_wrong(answer, base_seconds=4.0)
 
 
+PLACEHOLDER = re.compile(r"\{(devices|world|nodes|node_rank|master|port)\}")
 TRY: dict[str, Callable[[dict[str, Any], Path], str | None]] = {
     "study name": _study_name, "run env": _run_env, "launcher env": _launcher_env, "program argument": _program_argument,
     "program argument placeholder": _program_placeholder, "output folder": _output_folder, "data": _data,

@@ -222,7 +222,7 @@ def _explain_missing_header(source: str, by_delimiter: dict[str, list[Line]]) ->
         hint = suggest_name(column.title.lower(), COLUMNS)
         if column.role is None and hint:
             return SpecError(f"{source} has an unknown column {shown(column.title)}", hint=hint)
-    problem = f"{source} has only the columns {cut(', '.join(map(cut, titles)), 200)}"
+    problem = f"{source} has only the columns {cut(', '.join(titles))}"
     if not roles & SIZE_ROLES:
         return SpecError(f"{problem}: none is the number of devices", hint=DEVICE_HINT)
     return SpecError(f"{problem}: none is a throughput, time or speedup", hint=VALUE_HINT)

@@ -21,6 +21,8 @@ MAX_DEVICES = 10_000_000
 """More than any machine has."""
 MIN_VALUE, MAX_VALUE = 1e-100, 1e100
 """The smallest and largest accepted values; their sums, squares and ratios do not overflow."""
+MAX_LENGTH = 200
+"""Characters of a cell with a number; to look for one in a longer cell would take long."""
 SPACES = "\u00a0\u2007\u2009\u202f"
 """No-break and thin spaces, which may separate thousands."""
 DIGITS = rf"(?:\d[\d.,'’{SPACES}]*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -64,7 +66,7 @@ def mark_evidence(cell: str) -> set[str]:
     ({','}, {','}, {'?,'})
     """
     evidence = set()
-    for text in re.findall(NUMBER, cell):
+    for text in re.findall(NUMBER, cell[:MAX_LENGTH]):
         digits = re.sub(r"[eE][+-]?\d+$", "", text).strip(".,")
         marks = [character for character in digits if character in ".,"]
         if not marks:
@@ -181,6 +183,8 @@ def parse_count(cell: str, mark: str) -> tuple[int | None, int | None]:
     >>> parse_count("2x8", "."), parse_count("8 x A100", "."), parse_count("1,024", ".")
     ((16, 2), (8, None), (1024, None))
     """
+    if len(cell) > MAX_LENGTH:
+        raise ValueError(cell)
     text = re.sub(r"[×*]", "x", cell.lower()).strip()
     nodes = re.search(rf"\b(\d+)[ -]?{NODE}\b", text)
     counted = re.fullmatch(rf"(\d+) ?{NODE}[ ,x(/]*(\d+) ?{MODEL}{DEVICE}?\)?", text)
@@ -209,6 +213,8 @@ def _whole(text: str, mark: str = ".") -> int:
 
 def parse_measured(cell: str, column: Column, mark: str) -> Number:
     """Return the number of a cell by what its column holds, in s, J or units of work per second."""
+    if len(cell) > MAX_LENGTH:
+        raise ValueError(cell)
     if column.role in ("time", "epoch_time", "step_time"):
         hours_first = bool(re.fullmatch(r"h+:m+", column.unit or ""))
         return parse_time(cell, mark, column.factor, hours_first=hours_first)

@@ -193,7 +193,9 @@ def _read_row(table: Table, line: Line) -> TableRow | None:
     cells = list(line.cells)
     used = [c.index for group in table.selection.columns.values() for c in group]
     if any(cells[len(columns) :]) or len(cells) <= max(used):
-        hint = "put numbers with commas in quotes" if table.layout.delimiter == "commas" else ""
+        hint = "give each row as many cells as there are titles"
+        if table.layout.delimiter == "commas":
+            hint = "put numbers with commas in quotes"
         raise SpecError(f"{where}: {len(cells)} cells under {len(columns)} columns", hint=hint)
     devices, nodes = _read_size(table, where, cells)
     numbers: dict[Role, list[Number]] = {}
