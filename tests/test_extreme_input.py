@@ -135,3 +135,11 @@ def test_a_path_of_any_bytes_is_printed_as_it_is(scalewise: Give, tmp_path: Path
     code, _, err = scalewise("report", "t.csv", "-o", name)
     assert (code, err) == (0, "")
     assert (tmp_path / name).exists()
+
+
+def test_links_that_lead_to_each_other_are_told(scalewise: Give, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("devices,throughput\n1,10\n2,19\n")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    code, _, err = scalewise("report", "t.csv", "-o", "loop")
+    assert code == 1
+    assert "loop" in err and " hint: " in err

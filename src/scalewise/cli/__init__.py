@@ -15,7 +15,7 @@ from scalewise.cli import certify_command  # noqa: F401 - the same panel as the 
 from scalewise.cli import analysis_commands, data_commands, import_command, tool_commands  # noqa: F401 - registers their verbs
 from scalewise.cli.app import app, app_for
 from scalewise.cli.output import say, say_problem
-from scalewise.errors import RunFailed, ScalewiseError, command_line, shown
+from scalewise.errors import RunFailed, ScalewiseError, command_line, cut, shown
 from scalewise.files import access_hint
 
 __all__ = ["app", "main"]
@@ -68,6 +68,12 @@ def main() -> None:
             say(problem.details, err=True, wraps=False)
         say_problem(problem)
         sys.exit(problem.exit_code)
+    except RuntimeError as problem:  # Of Path.resolve, up to Python 3.12.
+        if debug or not str(problem).startswith("Symlink loop"):
+            raise
+        say(f"error: {cut(str(problem), 400)}", err=True)
+        say(" hint: its links lead to each other: give another path", err=True)
+        sys.exit(1)
     except OSError as problem:  # A name that the file system refuses, a full disk, …
         if debug or not problem.filename:
             raise
