@@ -414,8 +414,8 @@ def apply(damage: Mapping[str, Any], made: Study, folder: Path, outside: Path) -
     """Damage a file or folder of a study."""
     what = damage["what"]
     path = folder / made.real(damage["file"])
-    if path.name in ("cache.json", "outcome.json") and not os.path.lexists(path):
-        return
+    if not os.path.lexists(path):
+        return  # There is no cache, or another damage has taken it away.
     if what in IN_FILE:
         path.write_bytes(IN_FILE[what](path.read_bytes(), damage))
     elif what in IN_LINE and "line" in damage:
