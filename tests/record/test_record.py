@@ -329,6 +329,29 @@ def test_closing_names_the_first_failure_not_those_it_caused(tmp_path):
     assert cause.startswith("rank 1 failed") and "out of memory" in cause
 
 
+@pytest.mark.parametrize(
+    ("failed", "told"),
+    [
+        (
+            "is killed by signal: Killed. ",
+            r"was killed by SIGKILL after step 7 (often out of memory)",
+        ),
+        ("is killed by signal: Segmentation fault. ", "was killed by SIGSEGV after step 7"),
+        (
+            "exited unexpectedly with exit code 1. Details are lost",
+            "ended unexpectedly after step 7",
+        ),
+    ],
+)
+def test_a_killed_data_loader_worker_is_told_with_its_rank(tmp_path, failed, told):
+    file = RankFile(tmp_path, 0, 1)
+    file.line({"host": "here", "pid": 7, "steps": [0, 7]})
+    failed = f"RuntimeError: DataLoader worker (pid 8) {failed}"
+    file.line({"failed": failed, "kind": "error", "at": 5.0})
+    cause = close(tmp_path, attempt=1, world=1, ended=9.0)
+    assert cause.startswith(f"a data loader worker of rank 0 on here (process 7) {told}")
+
+
 def test_closing_names_the_rank_that_the_others_waited_for(tmp_path):
     for rank in (0, 1):
         RankFile(tmp_path, rank, 1).line({"host": "here", "pid": 100 + rank, "steps": [0, 7]})

@@ -154,6 +154,8 @@ class LocalLauncher:
         }  # fmt: skip
         clock = RunClock.start()
         details["clock"] = str(clock)
+        if agent := _agent_name(commands[0].argv):
+            details["agent"] = agent
         attempt_env = {
             "SCALEWISE_ATTEMPT": str(attempt),
             "SCALEWISE_LAUNCHED": repr(clock.now()),
@@ -314,6 +316,18 @@ def _script_file(run: RunSpec, commands: Sequence[Command]) -> dict[str, str]:
     return {f"{run.id}/plan/commands.sh": text}
 
 
+def _agent_name(argv: Sequence[str]) -> str:
+    """Return the name of the agent that a command starts, for messages; empty if it is a rank.
+
+    >>> _agent_name(["python", "-m", "torch.distributed.run", "train.py"]), _agent_name(["train"])
+    ("torchrun's agent", '')
+    """
+    if "torch.distributed.run" in argv[1:3]:
+        return "torchrun's agent"
+    name = Path(argv[0]).name
+    return name if name in ("mpirun", "horovodrun") else ""
+
+
 RENDEZVOUS = {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
 """Variables with the rendezvous address of the ranks."""
 CommandAndVariables = tuple[tuple[str, ...], dict[str, str]]
@@ -410,6 +424,7 @@ def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
         if code is not None and code < 0:
             name = signal_name(-code)
             which = "a process of the run" if len(codes) > 1 else "the run's first process"
+            which = job.details.get("agent") or which
             return f"{which} ({process['pid']}) was killed by {name}{usual_reason(name)}"
     return ""
 

@@ -1,5 +1,7 @@
 """Find out which rank of an attempt failed first, and describe why in one sentence."""
 
+import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,10 @@ from scalewise.record.rank_tail import RankTail
 
 LAST_STANDARD_SIGNAL = 31
 """Signals with a higher number are real-time signals, which no system sends by itself."""
+_LOADER_END = re.compile(
+    r"DataLoader worker \(pid\S* [\d, ]+\) (?:is killed by signal: ([^.]+)|exited unexpectedly)"
+)
+"""PyTorch's message after it has lost a process that loads data."""
 NO_STEP = "the program ended before its first training step"
 NOT_DISTRIBUTED = "the program is not distributed: every process trains alone"
 
@@ -148,10 +154,28 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
             waited = f"the others waited {first.notes.stall.seconds:.0f} s"
             position = f"made no progress {stopped.position}"
             return Cause(f"{_rank_name(stopped)} {position}: {waited}", stopped)
+    if loader := _loader_end(first):
+        return Cause(loader, first)
     code = ends.code_of(first)
     ended = f" (code {code})" if code and first.notes.watched else ""
     sentence = f"{_rank_name(first)} failed {first.position}: {first.last['failed']}{ended}"
     return Cause(sentence + _left_early(tails, first), first)
+
+
+def _loader_end(tail: RankTail) -> str:
+    """Return how a data loader worker of a rank was killed, if that ended the rank; else empty."""
+    match = _LOADER_END.search(str(tail.last.get("failed", "")))
+    if not match:
+        return ""
+    name = next((each.name for each in signal.Signals if _described(each) == match[1]), "")
+    how = f"was killed by {name or match[1]}" if match[1] else "ended unexpectedly"
+    worker = f"a data loader worker of {_rank_name(tail)}"
+    return f"{worker} {how} {tail.position}{usual_reason(name)}"
+
+
+def _described(number: signal.Signals) -> str:
+    """Return a signal as PyTorch writes it, "Segmentation fault"."""
+    return signal.strsignal(number) or ""
 
 
 def _never_began(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
