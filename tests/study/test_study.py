@@ -345,7 +345,9 @@ def test_the_parts_of_repeats_sum_to_their_whole(tmp_path):
 def test_a_process_killed_from_outside_is_named_with_its_signal(tmp_path, number, name):
     done = run_odd(tmp_path, f"os.kill(os.getpid(), {number})")
     assert done.returncode == 3 and "Traceback" not in done.stderr
-    assert re.search(rf"the run's first process \(\d+\) was killed by {name}", done.stderr)
+    signal_name, _, reason = name.partition(" ")
+    said = rf"rank 0 \(process \d+\) was killed by {signal_name}"
+    assert re.search(said, done.stderr) and re.search(reason, done.stderr)
 
 
 def test_one_of_several_ranks_that_was_killed_without_an_agent_is_the_cause(tmp_path):

@@ -30,7 +30,7 @@ from scalewise.launch import (
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import parse_program
 from scalewise.record.log import read_process_ends, signal_name, usual_reason
-from scalewise.record.rank_tail import read_last_line
+from scalewise.record.rank_tail import RankTail, read_last_line
 from scalewise.record.run_clock import CLOCK_VARIABLE, SET_SECONDS, RunClock, since_boot
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
@@ -152,6 +152,8 @@ class LocalLauncher:
             "starter": processes.identity(os.getpid()), "commands": len(commands), "processes": [],
             "log": log.stat().st_size if log.exists() else 0,  # Where this attempt begins (bytes).
         }  # fmt: skip
+        if (ranks := _launched_ranks(run, commands)) is not None:
+            details["ranks"] = ranks
         clock = RunClock.start()
         details["clock"] = str(clock)
         if agent := _agent_name(commands[0].argv):
@@ -185,6 +187,8 @@ class LocalLauncher:
         """Return the state of the job, without changing it."""
         if not _is_visible(job):
             return self._poll_unseen(job)
+        if not job.folder.exists():
+            return State("stuck", f"its folder {job.folder} was removed while it ran")
         if not job.details.get("processes"):
             return self._poll_by_token(job)
         codes = [self._exit_code(process) for process in job.details["processes"]]
@@ -328,6 +332,16 @@ def _agent_name(argv: Sequence[str]) -> str:
     return name if name in ("mpirun", "horovodrun") else ""
 
 
+def _launched_ranks(run: RunSpec, commands: Sequence[Command]) -> list[int] | None:
+    """Return which rank each command is; None if commands are agents, or play several ranks."""
+    if run.program:
+        return None
+    if run.started_by == "direct" and run.ranks == 1:
+        return [0]
+    ranks = [int(command.env["RANK"]) for command in commands if "RANK" in command.env]
+    return ranks if len(ranks) == len(commands) else None
+
+
 RENDEZVOUS = {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
 """Variables with the rendezvous address of the ranks."""
 CommandAndVariables = tuple[tuple[str, ...], dict[str, str]]
@@ -432,12 +446,20 @@ def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
 def _hang_cause(job: Job, silent_seconds: float) -> str:
     """Return which ranks of a hung run made the least progress, and where they stopped."""
     ranks = job.tails()
+    launched = dict(zip(job.details.get("ranks", ()), job.details.get("processes", ())))
+    for rank in ranks:
+        pid = rank.notes.pid or launched.get(rank.rank, {}).get("pid")
+        if processes.is_stopped(pid):
+            return (
+                f"rank {rank.rank} (process {pid}) was stopped by SIGSTOP or a debugger "
+                f"{rank.position}, and did not go on for {silent_seconds:.0f} s"
+            )
     if not any(rank.lines for rank in ranks):
         seconds = f"{silent_seconds:.0f} s"
         return f"no rank has started for {seconds} (raise [launcher] patience to wait longer)"
     stalls = [rank.last.get("stalled") or {} for rank in ranks]
     progress = [  # Steps, then timed parts of the step; -1: the rank wrote nothing.
-        (stall.get("steps", 0 if rank.lines else -1), stall.get("laps", 0))
+        (stall.get("steps", _steps_written(rank)), stall.get("laps", 0))
         for rank, stall in zip(ranks, stalls)
     ]
     behind = ranks[progress.index(min(progress))]
@@ -450,11 +472,20 @@ def _hang_cause(job: Job, silent_seconds: float) -> str:
     )
 
 
+def _steps_written(rank: RankTail) -> int:
+    """Return how many steps a rank has written; -1 if it wrote nothing at all."""
+    if rank.notes.steps:
+        return rank.notes.steps[1]
+    return 0 if rank.lines else -1
+
+
 def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
     """Return the signals and the exit codes that ended processes, by process id."""
     killed, exits = read_process_ends(job.folder / "log.txt", job.details.get("log", 0))
     command_codes = {p["pid"]: code for p, code in zip(job.details["processes"], codes) if code}
     rank_pids = {tail.notes.pid for tail in job.tails()}
+    if "ranks" in job.details:  # Also those that have written nothing yet.
+        rank_pids |= {process["pid"] for process in job.details["processes"]}
     # A signal that killed an agent did not kill its ranks: count only signals to ranks.
     signals = {pid: signal_name(-code) for pid, code in command_codes.items() if code < 0}
     killed = {**killed, **{pid: name for pid, name in signals.items() if pid in rank_pids}}

@@ -195,6 +195,15 @@ def alive(pid: int, created: float) -> bool:
         return False
 
 
+def is_stopped(pid: int | None) -> bool:
+    """Return whether a process was stopped by a signal, and has not gone on."""
+    try:
+        status = psutil.Process(pid).status() if pid else ""
+    except psutil.Error:
+        return False
+    return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
 def ask_worker(
     verb: str,
     argument: str,

@@ -101,11 +101,21 @@ def _killed_before_first_line(
     if rank_failed and name in ("SIGTERM", "SIGABRT"):  # That failure may have caused the signal.
         return None
     lineless = [tail for tail in tails if not tail.lines]
-    rank = ranks_by_pid(folder).get(pid, lineless[0].rank if len(lineless) == 1 else None)
+    known = {**_launched_ranks(folder), **ranks_by_pid(folder)}
+    rank = known.get(pid, lineless[0].rank if len(lineless) == 1 else None)
     tail = next((tail for tail in lineless if tail.rank == rank), None)
     process = f"rank {tail.rank} (process {pid})" if tail else f"process {pid}"
     reason = usual_reason(name)
     return Cause(f"{process} was killed by {name} before it recorded anything{reason}", tail)
+
+
+def _launched_ranks(folder: Path) -> dict[int, int]:
+    """Return which rank each process is that the launcher started itself, from ``job.json``."""
+    try:
+        job = read_json(folder / "job.json")
+        return {process["pid"]: rank for process, rank in zip(job["processes"], job["ranks"])}
+    except (RecordError, KeyError, TypeError):
+        return {}
 
 
 def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
