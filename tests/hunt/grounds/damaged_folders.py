@@ -309,6 +309,8 @@ IN_LINE: dict[str, Callable[..., bytes]] = {
 
 def _change_digit(content: bytes, damage: Mapping[str, Any]) -> bytes:
     places = [place for place, byte in enumerate(content) if chr(byte).isdigit()]
+    if not places:
+        return content
     place = places[int(damage["at"] * len(places))]
     digit = (int(chr(content[place])) + damage["by"]) % 10
     return content[:place] + str(digit).encode() + content[place + 1 :]
