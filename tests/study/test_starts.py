@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -392,6 +393,24 @@ def test_a_program_that_clears_its_environment_is_ended(tmp_path):
     time.sleep(0.3)
     lab.send_signal(signal.SIGINT)
     assert lab.wait(timeout=60) == 130
+    assert not psutil.pid_exists(known[0]["pid"])
+
+
+def test_a_run_whose_folder_is_deleted_is_ended(tmp_path):
+    (tmp_path / "study.toml").write_text(
+        'name = "odd"\n[run]\nprogram = ["sleep", "600"]\nstart = "node"\n'
+        '[vary]\ntopology = ["1x1"]\n'
+    )
+    lab = subprocess.Popen(
+        [COMMAND, "run", "study.toml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (known := json.loads(job_text(tmp_path / "runs" / "odd"))["processes"]):
+        assert time.monotonic() < deadline and lab.poll() is None
+        time.sleep(0.05)
+    shutil.rmtree(tmp_path / "runs")
+    _, said = lab.communicate(timeout=60)
+    assert lab.returncode == 3 and "is gone" in said and "Traceback" not in said
     assert not psutil.pid_exists(known[0]["pid"])
 
 

@@ -207,6 +207,8 @@ class LocalLauncher:
                     return State("running")
             return State("ended", cause, killed, exits)
         read_seconds = min(PROGRESS_READ_SECONDS, self._patience)
+        if not job.folder.exists():
+            return State("stuck", "its folder is gone")
         if time.monotonic() - self._progress_read_at > read_seconds:
             self._progress_read_at = time.monotonic()
             seconds = self._seconds_without_progress(job)

@@ -213,6 +213,9 @@ class _Execution:
 
     def _close(self, active: _ActiveRun, state: State) -> str:
         """Close a run that has ended or is stuck; return why it failed, empty on success."""
+        if not active.job.folder.exists():  # Nothing must be written where it was.
+            self.launcher.cancel(active.job)
+            return f"its folder {active.job.folder} is gone: it was moved or deleted"
         with ExitStack() as lock:
             # A ``cancel`` that is ending the run holds this lock until it has recorded why.
             with suppress(StartLocked, RecordError):
