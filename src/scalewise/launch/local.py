@@ -188,7 +188,7 @@ class LocalLauncher:
         if not _is_visible(job):
             return self._poll_unseen(job)
         if not job.folder.exists():
-            return State("stuck", f"its folder {job.folder} was removed while it ran")
+            return State("stuck", f"its folder {job.folder} is gone: it was moved or deleted")
         if not job.details.get("processes"):
             return self._poll_by_token(job)
         codes = [self._exit_code(process) for process in job.details["processes"]]
@@ -207,8 +207,6 @@ class LocalLauncher:
                     return State("running")
             return State("ended", cause, killed, exits)
         read_seconds = min(PROGRESS_READ_SECONDS, self._patience)
-        if not job.folder.exists():
-            return State("stuck", "its folder is gone")
         if time.monotonic() - self._progress_read_at > read_seconds:
             self._progress_read_at = time.monotonic()
             seconds = self._seconds_without_progress(job)
