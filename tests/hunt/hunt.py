@@ -15,6 +15,7 @@ Case K of a ground is drawn with the seed "GROUND SEED K", so that each can be d
 """
 
 import argparse
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -54,7 +55,16 @@ def load(ground: str) -> ModuleType:
     return importlib.import_module(ground)
 
 
-def missing_needs(ground: ModuleType) -> list[str]:
+def needs(ground: str) -> tuple[str, ...]:
+    """Return what a machine must have for a ground, without importing it."""
+    tree = ast.parse((HERE / "grounds" / f"{ground}.py").read_text())
+    for line in tree.body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "NEEDS":
+            return tuple(ast.literal_eval(line.value))
+    return ()
+
+
+def missing_needs(ground: str) -> list[str]:
     """Return what a ground needs and this machine lacks."""
     checks = {
         "torch": lambda: importlib.util.find_spec("torch") is not None,
@@ -62,7 +72,7 @@ def missing_needs(ground: ModuleType) -> list[str]:
         "fuse": lambda: os.access("/dev/fuse", os.W_OK),
         "slurm": lambda: os.geteuid() == 0 and shutil.which("slurmctld") is not None,
     }
-    return [need for need in getattr(ground, "NEEDS", ()) if not checks[need]()]
+    return [need for need in needs(ground) if not checks[need]()]
 
 
 def draw(ground: str, seed: int, number: int) -> Any:
@@ -229,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no ground {', '.join(sorted(unknown))}; there are {ground_names()}")
     ready = []
     for ground in options.grounds or ground_names():
-        if lacks := missing_needs(load(ground)):
+        if lacks := missing_needs(ground):
             print(f"{ground}: left out, this machine has no {', '.join(lacks)}", flush=True)
         else:
             ready.append(ground)

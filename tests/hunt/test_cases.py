@@ -10,9 +10,8 @@ import hunt
 
 def _marks(ground: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a ground's cases: torch ranks and Slurm have targets of their own."""
-    needs = getattr(hunt.load(ground), "NEEDS", ())
     marks = {"torch": pytest.mark.training, "slurm": pytest.mark.slurm}
-    return [marks[need] for need in needs if need in marks]
+    return [marks[need] for need in hunt.needs(ground) if need in marks]
 
 
 KEPT = [
@@ -23,7 +22,7 @@ KEPT = [
 
 @pytest.mark.parametrize(("ground", "case"), KEPT)
 def test_a_kept_case_goes_right(ground: str, case: Any) -> None:
-    if lacks := hunt.missing_needs(hunt.load(ground)):
+    if lacks := hunt.missing_needs(ground):
         pytest.skip(f"this machine has no {', '.join(lacks)}")
     assert hunt.try_case(ground, case) is None
 

@@ -130,13 +130,13 @@ def _read_spec(folder: Path) -> RunSpec:
 
 
 def _simulated_launch(attempt: Attempt, ranks: int) -> float:
-    """Return when an attempt is launched: after the simulated end of the one before in its job."""
+    """Return when an attempt is launched: not before the simulated end of the one before."""
     if attempt.number == attempt.first:
         return attempt.launched
     earlier = [  # The rank that failed may have recorded less than the others.
         read_tail(attempt.folder, rank, attempt.number - 1).latest for rank in range(min(2, ranks))
     ]
-    return max((time for time in earlier if time is not None), default=attempt.launched)
+    return max(attempt.launched, *(time for time in earlier if time is not None))
 
 
 def _run_rank(
@@ -283,11 +283,16 @@ VERBS: dict[str, Callable[[str], int | None]] = {
 }
 
 
+NAMES_MODULES = ("train", "check", "export", "data")
+"""Verbs whose argument may name a user's module."""
+
+
 def main() -> None:
     """Run the verb that the arguments name."""
-    with suppress(OSError):  # The working directory may have been removed.
-        # Last on the path: a study may name a user's module, which must not shadow any other.
-        sys.path.append(os.getcwd())
+    if sys.argv[1:] and sys.argv[1] in NAMES_MODULES:
+        with suppress(OSError):  # The working directory may have been removed.
+            # Last on the path: a user's module must not shadow any other.
+            sys.path.append(os.getcwd())
     if len(sys.argv) != 3 or sys.argv[1] not in VERBS:
         sys.exit(f"{__doc__}")
     sys.exit(VERBS[sys.argv[1]](sys.argv[2]))

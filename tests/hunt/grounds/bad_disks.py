@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.cli import main
-from scalewise.frameworks.__main__ import do_train
 from scalewise.record.close import close
 from scalewise.record.write import write_json
 from scalewise.spec import StudySpec
@@ -305,6 +304,8 @@ def _check(
 @functools.cache
 def _study() -> Path:
     """Return a finished study of the fake machine."""
+    from scalewise.frameworks.__main__ import do_train  # ``python -m`` must not find it imported.
+
     folder = Path(tempfile.mkdtemp(prefix="hunt-disks-study-"))
     spec = StudySpec.from_dict(
         {"name": "fake", "run": {"framework": "fake", "batch": 16, "steps": 60},

@@ -32,7 +32,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from scalewise.cli import main
-from scalewise.frameworks.__main__ import do_train
 from scalewise.launch.processes import machine_id
 from scalewise.load_run import cache_runs
 from scalewise.record.close import close
@@ -134,6 +133,8 @@ def _make_retried(folder: Path) -> Study:
 
 def _make(folder: Path, toml: str, failed: int | None = None) -> Study:
     import tomllib
+
+    from scalewise.frameworks.__main__ import do_train  # ``python -m`` must not find it imported.
 
     spec = StudySpec.from_dict(tomllib.loads(toml))
     write_json(folder / "study.json", spec.to_dict())

@@ -40,7 +40,6 @@ TOLERANCE = 1e-4
 start_ranks.IMPORTED[:] = [
     *dict.fromkeys([
         *start_ranks.IMPORTED,
-        "scalewise.frameworks.__main__",
         "scalewise.frameworks.torch.setup",
         "scalewise.frameworks.torch.checkpoint.checkpoint_files",
         "torch.distributed.pipelining",
