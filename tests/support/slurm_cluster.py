@@ -240,8 +240,11 @@ class Cluster:
         _must("ip", "link", "set", name, "down")
 
     def mend(self, name: str) -> None:
-        """Put a node back onto the network."""
+        """Put a node back onto the network; wait until it can be reached, for at most 10 s."""
         _must("ip", "link", "set", name, "up")
+        ends = time.monotonic() + 10
+        while not self.listens(name) and time.monotonic() < ends:
+            time.sleep(0.1)
 
     def shape(self, rate: str | None, names: Sequence[str] = ()) -> None:
         """Hold links at a rate as in ``1gbit``, both ways; none is as fast as it goes."""
