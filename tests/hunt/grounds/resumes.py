@@ -37,16 +37,6 @@ LIMIT = 900.0
 TOLERANCE = 1e-4
 """Largest difference of a weight after a resume on other ranks: sums have another order there."""
 
-start_ranks.IMPORTED[:] = [
-    *dict.fromkeys([
-        *start_ranks.IMPORTED,
-        "scalewise.frameworks.torch.setup",
-        "scalewise.frameworks.torch.checkpoint.checkpoint_files",
-        "torch.distributed.pipelining",
-        "torch.distributed.tensor.parallel",
-    ])
-]  # fmt: skip
-
 Run = dict[str, Any]
 IMAGES = ["synthetic:96x8x8", "synthetic:100x8x8", "synthetic:77x8x8"]
 MODELS: dict[str, Run] = {
