@@ -261,12 +261,14 @@ def test_a_sharded_run_counts_each_sample_once_and_holds_a_part_of_the_model(tmp
     assert max(accuracies) - min(accuracies) < 1e-3
 
 
-def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
+def test_a_rank_that_was_stopped_is_named_and_ended(tmp_path):
     lab = start(tmp_path, ["1x2"], "1 of 2", "[launcher]\npatience = 14\n")
     psutil.Process(rank_at_work(tmp_path, 1)).suspend()
     _, said = lab.communicate(timeout=90)
     assert lab.returncode == 3
-    assert re.search(r"no progress for \d+ s: rank 1 stopped after step \d+", said)
+    assert re.search(
+        r"rank 1 \(process \d+\) was stopped by SIGSTOP or a debugger after step \d+", said
+    )
     (log,) = tmp_path.glob("runs/*/*/log.txt")
     assert "most recent call first" in log.read_text()
 
