@@ -36,15 +36,20 @@ def play(run: RunSpec, folder: Path) -> RunRecord:
     return read_run(home, run)
 
 
-def play_attempt(run: RunSpec, folder: Path, number: int = 1, *, requeued: bool = False) -> str:
+def play_attempt(
+    run: RunSpec, folder: Path, number: int = 1, *, requeued: float | None = None
+) -> str:
     """Play one attempt at a run, in which something may go wrong; return the cause, or empty.
 
-    ``requeued``: by the same job as the attempts before it.
+    ``requeued``: the time at which the job of this attempt and of those before it was launched. No
+    real time passes between the attempts of such a job.
     """
     home = folder / run.id
     write_json(home / "spec.json", run.to_dict())
     write_json(home / "job.json", {"attempt": number, "world": run.topology.world})
-    env = {"SCALEWISE_ATTEMPT": str(number), "SCALEWISE_FIRST": str(1 if requeued else number)}
+    env = {"SCALEWISE_ATTEMPT": str(number), "SCALEWISE_FIRST": str(number)}
+    if requeued is not None:
+        env |= {"SCALEWISE_FIRST": "1", "SCALEWISE_LAUNCHED": str(requeued)}
     with patch.dict(os.environ, env), redirect_stdout(io.StringIO()):
         code = do_train(str(home))
     exits = {os.getpid(): code} if code else {}
@@ -55,8 +60,9 @@ def play_attempt(run: RunSpec, folder: Path, number: int = 1, *, requeued: bool 
 
 def play_to_the_end(run: RunSpec, folder: Path, *, requeued: bool = False) -> list[str]:
     """Play attempts at a run until one succeeds; return the causes of those that failed."""
-    causes = []
-    while cause := play_attempt(run, folder, len(causes) + 1, requeued=requeued):
+    causes: list[str] = []
+    launched = time.time() if requeued else None
+    while cause := play_attempt(run, folder, len(causes) + 1, requeued=launched):
         causes.append(cause)
     return causes
 
