@@ -14,7 +14,9 @@ from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 def read_study(folder: Path) -> StudySpec:
     """Return the study that is stored in this folder."""
     if not (folder / "study.json").exists():
-        what = "is not a study's folder" if folder.exists() else "does not exist"
+        what = "does not exist"
+        if folder.exists():
+            what = "is not a study's folder: it has no study.json"
         hint = "give the folder that `scalewise run` printed"
         if folder.is_dir():
             hint += "; `scalewise import` makes a table of logs"
@@ -22,8 +24,10 @@ def read_study(folder: Path) -> StudySpec:
             hint = "check the name of the table"
         raise RecordError(f"{folder} {what}", hint=hint)
     stored = _only_known(read_json(folder / "study.json"), STUDY_KEYS)
+    if isinstance(run := stored.get("run"), dict):
+        stored["run"] = _only_known(run, RUN_KEYS)
     try:
-        return StudySpec.from_dict({**stored, "run": _only_known(stored.get("run", {}), RUN_KEYS)})
+        return StudySpec.from_dict(stored)
     except SpecError as bad:
         raise RecordError(
             f"{folder / 'study.json'} is damaged: {bad}", hint="run the study again"

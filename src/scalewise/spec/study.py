@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, get_args
 
-from scalewise.errors import SpecError, shown
+from scalewise.errors import MAX_SHOWN, SpecError, shown
 from scalewise.spec.full_run import FullRun
 from scalewise.spec.run import RUN_KEYS, RunSpec
 from scalewise.validate import check_choice, check_integer, check_type, refuse_unknown_keys
@@ -216,7 +216,8 @@ def _check_axis(axis: str, values: Any) -> None:
         refuse_unknown_keys("[vary]", [axis], [*RUN_KEYS, "options.NAME", "env.NAME"])
     if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
         is_plain = isinstance(values, (str, int, float)) and values
-        hint = f"for example {axis} = [{json.dumps(values) if is_plain else '1, 2'}]"
+        example = json.dumps(values) if is_plain and len(str(values)) <= MAX_SHOWN else "1, 2"
+        hint = f"for example {axis} = [{example}]"
         if axis in ("env", "options") and isinstance(values, Mapping) and values:
             hint = f'with quotes: "{axis}.{next(iter(values))}" = [1, 2]'
         raise SpecError(f"an axis needs a list of values, got {axis} = {shown(values)}", hint=hint)

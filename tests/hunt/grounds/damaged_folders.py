@@ -482,10 +482,10 @@ UNREAD = ("log.txt", "environment.json", "commands.sh", "spec.json", "cache.json
 
 def is_harmless(damage: Mapping[str, Any], command: str) -> bool:
     """Return whether a damage cannot change an answer."""
-    name = Path(damage["file"]).name
-    if command == "compare runs" and name == "spec.json":
+    names = {Path(damage["file"]).name, Path(damage.get("from", damage["file"])).name}
+    if command == "compare runs" and "spec.json" in names:
         return False
-    return name in UNREAD or damage["what"] in HARMLESS
+    return names <= {*UNREAD} or damage["what"] in HARMLESS
 
 
 def draw(random: random_module.Random) -> Any:

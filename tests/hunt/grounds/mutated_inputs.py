@@ -603,6 +603,8 @@ def try_case(case: dict[str, Any], folder: Path) -> str | None:
     seconds = _usual_seconds(template, "" if kind in ("table", "same table") else verb)
     if verb == "data":  # Its worker may import a framework.
         seconds += 6.0
+    if kind == "log":  # Real ones have a million lines.
+        seconds += files["FILE"].stat().st_size / 5e5
     if "--files" in words:  # All figures, in three formats.
         seconds += 15.0
     if str(case.get("path", "")).startswith("unreadable") and os.geteuid() == 0:
@@ -792,6 +794,7 @@ def _unnamed(answer: Answer, case: Mapping[str, Any], files: Mapping[str, Path])
         "thing",
         "/dev/",
         "--",
+        *case["command"][1:],  # The value of an option that does not fit the file.
     ]
     if case["kind"] == "path":
         names += [

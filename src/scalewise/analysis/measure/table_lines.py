@@ -5,6 +5,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scalewise.errors import SpecError
 
@@ -92,7 +93,9 @@ def split_lines(source: str, text: str, delimiter: str) -> list[Line]:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line; a quoted line break becomes a space."""
-    lines = text.lstrip("\ufeff").translate(str.maketrans("│┃║", "|||")).splitlines()
+    for bar in "│┃║":
+        text = text.replace(bar, "|")
+    lines = text.lstrip("\ufeff").splitlines()
     index = 0
     while index < len(lines):
         number, raw = index + 1, lines[index].strip(" \r\n")
@@ -127,6 +130,7 @@ def _cells(where: str, raw: str, delimiter: str) -> tuple[str, ...]:
     return tuple(clean_cell(cell) for cell in cells)
 
 
+@lru_cache(4096)  # Cells repeat, and a wide table has hundreds of thousands.
 def clean_cell(cell: str) -> str:
     """Return a cell without spaces, quotes, Markdown emphasis and footnote marks around it.
 

@@ -183,8 +183,8 @@ def _is_note(table: Table, line: Line) -> bool:
     first = next(filter(None, line.cells), "")
     if not re.match(r"\d", cell) and SUMMARY.match(first):
         return True
-    numbers = [text for text in line.cells if re.match(r"[~≈]?\d", text)]
-    return not numbers and not any(is_missing(text) for text in line.cells if text)
+    has_numbers = any(re.match(r"[~≈]?\d", text) for text in line.cells)
+    return not has_numbers and not any(is_missing(text) for text in line.cells if text)
 
 
 def _read_row(table: Table, line: Line) -> TableRow | None:
@@ -302,6 +302,8 @@ def _refuse_several_curves(table: Table) -> None:
     """Refuse rows of one number of devices that differ in a setting, such as the model."""
     lines = {table.where(line): line for line in table.layout.lines}
     for column in _setting_columns(table):
+        if len({line.cells[column.index : column.index + 1] for line in lines.values()}) == 1:
+            continue
         values: dict[str, set[int]] = {}
         by_devices: dict[int, list[str]] = {}
         value = ""

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from scalewise.analysis.measure.logs.log import Quantity
 from scalewise.analysis.measure.table_header import NOUN_OF
 
-NUMBER = r"(?:[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf)\b)"
+NUMBER = (
+    r"(?:[-+]?(?:\d[\d,]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,9})?|[-+]?(?:nan|inf)\b)"
+)
 _DURATION = (
     r"(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:\.\d+)?"
     r"|(?:\d+ ?h(?:ours?)? ?)?\d+ ?m(?:in(?:utes?)?)? ?[\d.]+ ?s(?:ec(?:onds?)?)?\b"
