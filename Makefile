@@ -15,13 +15,13 @@ PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # The files of tests that carry a mark: collecting all others too takes a quarter of a minute.
 marked = $(shell grep -rlE --include='*.py' 'mark\.$(1)\b' tests)
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser test-interchange screenshot bench bench-prediction soak hunt clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser test-interchange screenshot bench bench-prediction soak hunt pins audit clean
 
 install: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,digits,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --report .venv/fetched.json -e '.[torch,digits,dev]'
 	touch $(READY)
 
 demo: $(READY)  ## A whole study on this machine, about two minutes, then the report.
@@ -34,7 +34,8 @@ test: $(READY)  ## Everything that needs pip alone.
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR) $(call marked,training)
 
-check: $(READY)  ## Lint, format, types, import contracts.
+check: $(READY)  ## Lint, format, types, import contracts, hashes of what was installed.
+	$(BIN)/python .ci/packages.py check .venv/fetched.json
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -162,6 +163,17 @@ MINUTES ?= 10
 
 hunt: $(READY)  ## Random faults, MINUTES of them (10): kills, damaged folders, mutated inputs, bad disks.
 	$(BIN)/python tests/hunt/hunt.py --minutes $(MINUTES)
+
+$(ENVS)/audit/.ready:
+	test -x $(ENVS)/audit/bin/python || $(PYTHON) -m venv $(ENVS)/audit
+	$(ENVS)/audit/bin/python $(PIP) uv pip-audit
+	touch $@
+
+pins: $(ENVS)/audit/.ready .venv/.engines .venv/.browser .venv/.libraries  ## Pin what .venv has now, with the hashes of all its files.
+	$(ENVS)/audit/bin/python .ci/packages.py pin .venv
+
+audit: $(ENVS)/audit/.ready  ## Known vulnerabilities of what CI installs: asks a public service.
+	$(ENVS)/audit/bin/pip-audit --disable-pip --no-deps -r constraints.txt
 
 clean:
 	rm -rf .venv runs
