@@ -11,7 +11,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from run_processes import kill_left
 from scalewise.cli import main
 from scalewise.record.close import close
 from scalewise.record.write import write_json
@@ -186,7 +186,7 @@ def _try_run(case: dict[str, Any], folder: Path, disk: Path, fault_file: Path) -
     try:
         stdout, stderr = process.communicate(timeout=90)
     except subprocess.TimeoutExpired:
-        _end(folder)
+        kill_left(folder)
         process.kill()
         return f"not over after 90 s: {process.communicate()}"
     said = stdout + stderr
@@ -195,7 +195,7 @@ def _try_run(case: dict[str, Any], folder: Path, disk: Path, fault_file: Path) -
     if process.returncode not in (0, 3):
         return f"exit code {process.returncode}: {said[-3000:]}"
     time.sleep(0.1)
-    if left := _end(folder):
+    if left := kill_left(folder):
         return f"left processes {left}: {said[-1000:]}"
     ended = all(_ended(behind, rank) for rank in (0, 1))
     if process.returncode:
@@ -243,17 +243,6 @@ def _steps(behind: Path, rank: int) -> int:
 def _ended(behind: Path, rank: int) -> bool:
     lines = _lines(_rank_path(behind, rank))
     return bool(lines) and "ended" in lines[-1]
-
-
-def _end(folder: Path) -> list[str]:
-    """End processes whose environment names the folder; return what they were."""
-    left = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if b"SCALEWISE_RUN=" + os.fsencode(folder) in path.read_bytes():
-                left.append((path.parent / "cmdline").read_text())
-                os.kill(int(path.parent.name), signal.SIGKILL)
-    return left
 
 
 def _check(

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 import scalewise
+from run_processes import kill_left, left, living, read_proc
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec, StudySpec
@@ -100,9 +101,7 @@ class _Trial:
                 found = self._kill_and_check("--again") or self._complete()
             return found
         finally:
-            for pid in _living(self.folder):
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_left(self.folder)
 
     def _kill_and_check(self, *options: str) -> str | None:
         """Start the study, kill something, and return what went wrong."""
@@ -125,8 +124,8 @@ class _Trial:
         error = (self.folder / "err.txt").read_text(errors="replace")
         if "Traceback" in error:
             return f"a traceback: {error[-600:]}"
-        if kind != "killed scalewise" and (left := _left(self.folder)):
-            return f"processes are left after {kind}: {left}; code {code}: {error[-300:]}"
+        if kind != "killed scalewise" and (remains := left(self.folder)):
+            return f"processes are left after {kind}: {remains}; code {code}: {error[-300:]}"
         if "folder" not in kind:
             for path, content in finished.items():
                 now = path.read_bytes() if path.exists() else b""
@@ -193,8 +192,8 @@ class _Trial:
         error = (self.folder / "err.txt").read_text(errors="replace")
         if code or "Traceback" in error:
             return f"running again: code {code}: {error[-600:]}"
-        if left := _left(self.folder):
-            return f"processes are left after running again: {left}"
+        if remains := left(self.folder):
+            return f"processes are left after running again: {remains}"
         for path, content in finished.items():
             if path.read_bytes() != content:
                 return f"running again changed {path.name} of a finished run"
@@ -236,8 +235,8 @@ class _Trial:
     ) -> int | None:
         """Return the id of a rank's or the sampler's process as soon as it lives; None if never."""
         while started.poll() is None:
-            for pid in _living(self.home, f"/{run.id}"):
-                words, environment = _read(pid, "cmdline"), _read(pid, "environ")
+            for pid in living(self.home, f"/{run.id}"):
+                words, environment = read_proc(pid, "cmdline"), read_proc(pid, "environ")
                 is_sampler = b"node_sampler" in words
                 if what == "sampler" and is_sampler:
                     return pid
@@ -255,7 +254,7 @@ class _Trial:
                 os.kill(pid, number if kind == "rank" else signal.SIGKILL)
             elif kind == "two ranks":
                 os.kill(pid, number)
-                others = [other for other in _living(self.home, f"/{run.id}") if other != pid]
+                others = [other for other in living(self.home, f"/{run.id}") if other != pid]
                 for other in others[:1]:
                     with suppress(OSError):
                         os.kill(other, number)
@@ -324,31 +323,3 @@ def _newest_attempt(home: Path, rank: int) -> list[Any]:
     path = rank_file(home, rank)
     lines = list(parse_lines(path.read_bytes().splitlines())) if path.exists() else []
     return [line for line in lines if line["attempt"] == lines[-1]["attempt"]]
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
-def _living(folder: Path, end: str = "") -> list[int]:
-    """Return the processes of runs below a folder that are no zombies."""
-    tag, found = f"SCALEWISE_RUN={folder}".encode(), []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and tag in (environment := _read(int(name), "environ")):
-            value = environment.partition(tag)[2].partition(b"\0")[0]
-            state = _read(int(name), "stat").rpartition(b")")[2].split()[:1]
-            if value.endswith(end.encode()) and state not in ([], [b"Z"], [b"X"]):
-                found.append(int(name))
-    return found
-
-
-def _left(folder: Path) -> list[bytes]:
-    """Return the commands of processes that live on two seconds later."""
-    for _ in range(20):
-        if not (living := _living(folder)):
-            return []
-        time.sleep(0.1)
-    return [_read(pid, "cmdline").replace(b"\0", b" ")[:200] for pid in living]

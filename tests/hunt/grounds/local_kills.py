@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 import scalewise
+from run_processes import kill_left, left, living, read_proc
 from scalewise.record.rank_tail import parse_lines
 
 NEEDS = ("torch",)
@@ -68,9 +69,7 @@ def try_case(case: Any, folder: Path) -> str | None:
     try:
         return _try(case, folder.resolve())
     finally:
-        for pid in _living(folder.resolve()):
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        kill_left(folder.resolve())
 
 
 def _try(case: Any, folder: Path) -> str | None:
@@ -124,7 +123,7 @@ def _kill(case: Any, folder: Path) -> str | None:
         if "scalewise" in kind:
             target = started.pid
             number = signal.SIGKILL if kind == "killed scalewise" else number
-        killed = started.poll() is None and (target in _living(folder) or target == started.pid)
+        killed = started.poll() is None and (target in living(folder) or target == started.pid)
         if killed:
             with suppress(ProcessLookupError):
                 os.kill(target, number)
@@ -139,8 +138,8 @@ def _kill(case: Any, folder: Path) -> str | None:
         return f"a traceback: {what}"
     if kind == "killed scalewise":
         return None  # Its ranks go on; the next command joins them.
-    if left := _left(folder):
-        return f"processes are left: {left}; {what}"
+    if remains := left(folder, 5.0):
+        return f"processes are left: {remains}; {what}"
     if not killed or kind == "sampler":
         return None if code == 0 else what
     if kind == "scalewise":
@@ -195,8 +194,8 @@ def _complete(folder: Path) -> str | None:
     said = _said(folder)
     if code or "Traceback" in said:
         return f"running again: code {code}: {said[-700:]}"
-    if left := _left(folder):
-        return f"processes are left after running again: {left}"
+    if remains := left(folder, 5.0):
+        return f"processes are left after running again: {remains}"
     for rank in range(2):
         begun = [line["attempt"] for line in _lines(folder, rank, every=True) if "schema" in line]
         if len(begun) != len(set(begun)):
@@ -230,7 +229,7 @@ def _wait_for(started: subprocess.Popen[bytes], folder: Path, role: str, case: A
     """Return the id of a process with this role; None if scalewise ends before there is one."""
     while started.poll() is None:
         trained = case["at"] != "steps" or any("steps" in line for line in _lines(folder, 0))
-        for pid in _living(folder) if trained else ():
+        for pid in living(folder) if trained else ():
             if _role(pid) == (role if role in ("agent", "sampler") else f"{role} {case['rank']}"):
                 return pid
         time.sleep(0.1)
@@ -239,41 +238,17 @@ def _wait_for(started: subprocess.Popen[bytes], folder: Path, role: str, case: A
 
 def _role(pid: int) -> str:
     """Return what a process of a run is."""
-    words, rank = _read(pid, "cmdline"), re.search(rb"\0RANK=(\d+)\0", _read(pid, "environ"))
+    words, rank = (
+        read_proc(pid, "cmdline"),
+        re.search(rb"\0RANK=(\d+)\0", read_proc(pid, "environ")),
+    )
     if b"node_sampler" in words:
         return "sampler"
     if b"torch.distributed.run" in words:
         return "agent"
     if not rank:
         return ""
-    fields = _read(pid, "stat").rpartition(b")")[2].split()
-    parent = _read(int(fields[1]), "environ") if fields else b""
+    fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+    parent = read_proc(int(fields[1]), "environ") if fields else b""
     is_loader = re.search(rb"\0RANK=(\d+)\0", parent) is not None
     return f"{'loader' if is_loader else 'rank'} {int(rank[1])}"
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
-def _living(folder: Path) -> list[int]:
-    """Return the processes of runs below a folder that are no zombies."""
-    tag, found = f"SCALEWISE_RUN={folder}/".encode(), []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and tag in _read(int(name), "environ"):
-            state = _read(int(name), "stat").rpartition(b")")[2].split()[:1]
-            if state not in ([], [b"Z"], [b"X"]):
-                found.append(int(name))
-    return found
-
-
-def _left(folder: Path) -> list[bytes]:
-    """Return the commands of processes that live on five seconds later."""
-    for _ in range(50):
-        if not (living := _living(folder)):
-            return []
-        time.sleep(0.1)
-    return [_read(pid, "cmdline").replace(b"\0", b" ")[:200] for pid in living]

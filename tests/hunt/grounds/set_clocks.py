@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from run_processes import kill_left
+
 LIMIT = 240.0
 SCALEWISE = str(Path(sys.executable).with_name("scalewise"))
 STEPS = 150
@@ -123,7 +125,7 @@ def try_case(case: dict[str, Any], folder: Path) -> str | None:
         process.kill()
         return f"not over: {process.communicate()}"
     finally:
-        left = _end(folder)
+        left = kill_left(folder)
     said = stdout + stderr
     if "Traceback" in said:
         return f"traceback: {said[-3000:]}"
@@ -168,16 +170,6 @@ def _lines(folder: Path, rank: int) -> list[dict[str, Any]]:
 
 def _steps(folder: Path) -> int:
     return max((line["steps"][1] for line in _lines(folder, 0) if "steps" in line), default=0)
-
-
-def _end(folder: Path) -> list[str]:
-    left = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if b"SCALEWISE_RUN=" + os.fsencode(folder) in path.read_bytes():
-                left.append((path.parent / "cmdline").read_text())
-                os.kill(int(path.parent.name), signal.SIGKILL)
-    return left
 
 
 def _check_status(
