@@ -80,7 +80,8 @@ while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null
 do wait "$ranks"; code=$?; done
 kill "$sampler" 2>/dev/null; wait "$sampler"
 # If the ranks stopped early with a checkpoint, requeue the job to continue from it.
-if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q '"left":'; then
+if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" 2>/dev/null | grep -q '"left":'
+then
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
 # Write how the run ended: outcome.json, or the cause of its failure.

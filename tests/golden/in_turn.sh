@@ -15,6 +15,8 @@
 #SBATCH --signal=B:USR1@120
 set -u
 
+echo "scalewise: job $SLURM_JOB_ID begins"
+
 homes=(
     /shared/runs/vit/f31b8835e3c7
     /shared/runs/vit/e7e85e3db86e

@@ -11,9 +11,11 @@ import itertools
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,6 +149,8 @@ class Cluster:
         """The namespaces: who is in one of them is part of this cluster."""
         self._started: list[subprocess.Popen[Any]] = []
         self._login: subprocess.Popen[Any] | None = None
+        self._controller: subprocess.Popen[Any] | None = None
+        self._guards: list[subprocess.Popen[Any]] = []
 
     def __enter__(self) -> "Cluster":
         try:
@@ -156,7 +160,9 @@ class Cluster:
             self._start_login()
             if self._accounting:
                 self._start_accounting()
-            self._start_controller()
+            self.start_controller()
+            # The controller shuts it; but `sacct -c` opens it to write, for any user.
+            (self.folder / "jobs.txt").chmod(0o666)
             made = [self._start_slurmd(name) for name in self.names]
             self._until(lambda: self._usable(self.names), "the nodes to register", *made)
         except BaseException:
@@ -166,6 +172,16 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self._end()
+
+    def end_with_this_process(self) -> None:
+        """Let another process remove cluster and folder if this one is killed; call it first."""
+        argv = [sys.executable, __file__, str(self.folder), self._bridge, *self.names]
+        # It reads until all ends of this pipe are shut, which no other process inherits.
+        self._guards.append(
+            subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        )
 
     def run(
         self,
@@ -222,10 +238,35 @@ class Cluster:
         space = _namespace(f"/run/netns/{name}")
         _kill_all(lambda: inside({space}))
 
+    def kill_slurmd(self, name: str) -> None:
+        """End a node's slurmd alone: jobs go on without it."""
+        space, served = _namespace(f"/run/netns/{name}"), (self.folder / "run" / f"{name}.pid")
+        assert _namespace(f"/proc/{served.read_text().strip()}/ns/net") == space
+        os.kill(int(served.read_text()), signal.SIGKILL)
+
     def start_node(self, name: str) -> None:
         """Bring a node back, and wait until Slurm would use it again."""
         made = self._start_slurmd(name)
         self._until(lambda: self._usable([name]), f"{name} to register again", made)
+
+    def signal_controller(self, number: int) -> None:
+        """Send the controller a signal: it may stand still, go on, or end."""
+        assert self._controller is not None
+        self._controller.send_signal(number)
+
+    def start_controller(self) -> None:
+        """Start the controller, again after its end: it remembers its jobs."""
+        if self._controller is not None:
+            self._controller.wait(PATIENCE)
+        made = self._controller = self._daemon("slurmctld", *self._at_login(), "slurmctld", "-D")
+        self._until(lambda: self._answers("scontrol", "ping"), "the controller to answer", made)
+
+    def usable(self) -> bool:
+        """Return whether the controller answers and every node would take a job."""
+        try:
+            return self._usable(self.names)
+        except (RuntimeError, subprocess.TimeoutExpired):
+            return False
 
     def listens(self, name: str) -> bool:
         """Return whether a node's slurmd takes a call."""
@@ -347,12 +388,6 @@ class Cluster:
         asked = ("sacctmgr", "--noheader", "list", "cluster")
         self._until(lambda: self._answers(*asked), "the accounting to answer", made)
 
-    def _start_controller(self) -> None:
-        made = self._daemon("slurmctld", *self._at_login(), "slurmctld", "-D")
-        self._until(lambda: self._answers("scontrol", "ping"), "the controller to answer", made)
-        # The controller shuts it; but `sacct -c` opens it to write, for any user.
-        (self.folder / "jobs.txt").chmod(0o666)
-
     def _start_slurmd(self, name: str) -> subprocess.Popen[Any]:
         enter = ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts", "--mount", "--"]
         argv = ["sh", "-c", ENTER_NODE, "sh", str(self.folder), name, "slurmd", "-D", "-N", name]
@@ -422,16 +457,23 @@ class Cluster:
         for each in self._started:
             if each.poll() is None:
                 each.kill()
-        try:
-            _kill_all(lambda: inside(self.spaces))
-        finally:
-            subprocess.run(["umount", self.small], stderr=subprocess.DEVNULL, check=False)
-            words = [["netns", "del", name] for name in self.names]
-            words += [["link", "del", name] for name in (*self.names, self._bridge)]
-            for argv in words:
-                subprocess.run(["ip", *argv], stderr=subprocess.DEVNULL, check=False)
+        _remove(self.folder, self.names, self._bridge, self.spaces)
+        for each in self._guards:
+            each.communicate()
         for each in self._started:
             each.wait(PATIENCE)
+
+
+def _remove(folder: Path, names: Sequence[str], bridge: str, spaces: set[tuple[int, int]]) -> None:
+    """End all that lives in a cluster's namespaces, then remove disk and network."""
+    try:
+        _kill_all(lambda: inside(spaces))
+    finally:
+        subprocess.run(["umount", folder / "small"], stderr=subprocess.DEVNULL, check=False)
+        words = [["netns", "del", name] for name in names]
+        words += [["link", "del", name] for name in (*names, bridge)]
+        for argv in words:
+            subprocess.run(["ip", *argv], stderr=subprocess.DEVNULL, check=False)
 
 
 @contextmanager
@@ -514,3 +556,23 @@ def _free_id() -> int:
     """Return a number that no user and no group has."""
     taken = {each.pw_uid for each in pwd.getpwall()} | {each.gr_gid for each in grp.getgrall()}
     return next(number for number in itertools.count(61000) if number not in taken)
+
+
+def _remove_when_left(folder: Path, bridge: str, names: Sequence[str]) -> None:
+    """Wait until the process that made a cluster has ended; remove what it left."""
+    sys.stdin.read()
+    setting, spaces = f"SLURM_CONF={folder}/".encode(), set()
+    for name in names:
+        with suppress(OSError):
+            spaces.add(_namespace(f"/run/netns/{name}"))
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if setting in Path("/proc", pid, "environ").read_bytes():
+                spaces |= {_namespace(f"/proc/{pid}/ns/{kind}") for kind in ("net", "mnt")}
+    ours = {_namespace(f"/proc/self/ns/{kind}") for kind in ("net", "mnt")}
+    _remove(folder, names, bridge, spaces - ours)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _remove_when_left(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -27,7 +27,8 @@ def status_text(status: Status) -> str:
     is_waiting = status.phase == "queued" and status.progress.elapsed is not None
     waited = f" for {format_clock(status.progress.elapsed or 0.0)}" if is_waiting else ""
     details = _details(status)
-    return f"{status.phase}{waited}" + (f", {details}" if details else "")
+    between = ", " if details and not details.startswith(" ") else ""
+    return f"{status.phase}{waited}{between}{details}"
 
 
 def _details(status: Status) -> str:

@@ -34,7 +34,13 @@ from scalewise.probe.heartbeat import Heartbeat
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed
 from scalewise.record.json_files import read_json
-from scalewise.record.log import OURS, attempt_offset, cancel_reason, read_process_ends
+from scalewise.record.log import (
+    OURS,
+    attempt_offset,
+    cancel_reason,
+    job_cancel_reason,
+    read_process_ends,
+)
 from scalewise.record.rank_tail import first_launch, newest_attempt, read_tail
 from scalewise.record.run_clock import run_clock
 from scalewise.record.schema import EARLIER
@@ -110,7 +116,7 @@ def do_close(argument: str) -> None:
     log = folder / "log.txt"
     start = attempt_offset(log, attempt)
     killed, exits = read_process_ends(log, start)
-    reason = cancel_reason(log, start)
+    reason = cancel_reason(log, start) or job_cancel_reason(folder, os.environ.get("SLURM_JOB_ID"))
     launched = os.environ.get("SCALEWISE_LAUNCHED")
     if closed(folder, attempt) or reason.endswith(("due to job requeue", "due to preemption")):
         return  # Closed by another process, or Slurm will restart the job.

@@ -128,7 +128,8 @@ class ProcessFilter:
                 with suppress(OSError):
                     session = os.getsid(process.pid)
                 # The environment of a process may be hidden: read it only if it is needed.
-                environment = {} if session in sessions else process.environ()
+                is_known = session in sessions or not self.variables
+                environment = {} if is_known else process.environ()
                 if session in sessions or any(
                     environment.get(name) == value for name, value in self.variables.items()
                 ):

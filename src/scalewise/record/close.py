@@ -6,14 +6,15 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from scalewise.errors import RecordError
+from scalewise.errors import RecordError, ScalewiseError
 from scalewise.record.failure_cause import Cause, ProcessEnds, find_cause, program_fault
 from scalewise.record.json_files import read_json
 from scalewise.record.line_sums import first_sum, last_sum
-from scalewise.record.log import last_line, own_lines
+from scalewise.record.log import StepEnd, attempt_offset, last_line, own_lines, read_step_end
 from scalewise.record.rank_tail import RankTail, read_tail
 from scalewise.record.schema import Failure
 from scalewise.record.write import rank_file, write_json
+from scalewise.spec import RunSpec
 
 
 def close(  # noqa: PLR0913 - all that a launcher may know
@@ -33,14 +34,15 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     are used. ``reason`` is why the launcher ended the run. ``killed`` maps process ids to signals,
     ``exits`` to exit codes. ``launched`` is used if no rank recorded the time of the launch.
     """
-    ends = ProcessEnds(killed or {}, exits or {})
+    step = _step_end(folder, attempt)
+    ends = ProcessEnds(killed or {}, exits or {}, step.tasks)
     tails = [read_tail(folder, rank, attempt) for rank in range(world)]
     fault = _rival_fault(folder, attempt, tails) or program_fault(tails, world, ends)
     lost = {rank for tail in tails if tail.ended for rank in tail.end.lost_ranks}
     if all(tail.ended or tail.rank in lost for tail in tails) and not fault:
         _write_outcome(folder, attempt, tails, ended, lost)
         return ""
-    cause = _cause(folder, tails, ends, reason, fault)
+    cause = _cause(folder, tails, ends, reason or step.srun, fault)
     started = min((at for tail in tails if (at := tail.launched)), default=launched)
     if any(tail.notes.simulated for tail in tails):
         ended = max((at for tail in tails if (at := tail.latest)), default=ended)
@@ -51,6 +53,23 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     failure = Failure(attempt, cause.sentence, rank, host, time.time(), started, ended)
     write_json(folder / f"failure-{attempt}.json", asdict(failure))
     return cause.sentence
+
+
+RANKS_ARE_TASKS = ("srun", "plain", "direct")
+"""The values of ``start`` with which srun starts the ranks themselves, and no agents."""
+
+
+def _step_end(folder: Path, attempt: int) -> StepEnd:
+    """Return what srun wrote about the end of a Slurm job's ranks."""
+    try:
+        if read_json(folder / "job.json").get("launcher") != "slurm":
+            return StepEnd()
+        spec = RunSpec.from_dict(read_json(folder / "spec.json"))
+    except (ScalewiseError, KeyError, TypeError):
+        return StepEnd()
+    log = folder / "log.txt"
+    step = read_step_end(log, attempt_offset(log, attempt))
+    return step if spec.started_by in RANKS_ARE_TASKS else StepEnd(srun=step.srun)
 
 
 def _write_outcome(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scalewise.errors import RecordError
 from scalewise.record.json_files import read_json
-from scalewise.record.log import ranks_by_pid, signal_name, usual_reason
+from scalewise.record.log import TaskEnd, ranks_by_pid, signal_name, usual_reason
 from scalewise.record.rank_tail import RankTail
 
 LAST_STANDARD_SIGNAL = 31
@@ -40,19 +40,34 @@ class ProcessEnds:
     """By process id, in the order of observation: the signal that killed the process."""
     codes: Mapping[int, int] = field(default_factory=dict)
     """By process id: the exit code, if it was not 0."""
+    tasks: Mapping[int, TaskEnd] = field(default_factory=dict)
+    """By rank, where srun started the ranks: the ends that it saw, in order."""
+
+    @property
+    def has_signals(self) -> bool:
+        """Whether the launcher saw a signal kill a process."""
+        return bool(self.signals) or any(end.signal for end in self.tasks.values())
+
+    @property
+    def first_task(self) -> int | None:
+        """The rank that srun saw end first, if it saw any."""
+        return next(iter(self.tasks), None)
 
     def signal_of(self, tail: RankTail) -> str | None:
         """Return the signal that killed a rank, or None."""
-        return self.signals.get(tail.notes.pid or 0)
+        task = self.tasks.get(tail.rank)
+        return self.signals.get(tail.notes.pid or 0) or (task.signal if task else None)
 
     def code_of(self, tail: RankTail) -> int | None:
         """Return the exit code of a rank, or None if the code was 0 or is unknown."""
-        return self.codes.get(tail.notes.pid or 0)
+        task = self.tasks.get(tail.rank)
+        return self.codes.get(tail.notes.pid or 0) or (task.code if task else 0) or None
 
     @property
     def first_code(self) -> int | None:
         """The first exit code that was not 0."""
-        return next(iter(self.codes.values()), None)
+        codes = (end.code for end in self.tasks.values() if end.code)
+        return next(iter(self.codes.values()), None) or next(codes, None)
 
 
 def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> str:
@@ -82,7 +97,8 @@ def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> s
 def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
     """Return the rank that failed first, and why, from the first function that finds a cause."""
     return (
-        _killed_before_first_line(folder, tails, ends)
+        _task_killed_before_first_line(tails, ends)
+        or _killed_before_first_line(folder, tails, ends)
         or _died_silently(tails, ends)
         or _reported(tails, ends)
         or _never_began(folder, tails, ends)
@@ -109,6 +125,16 @@ def _killed_before_first_line(
     return Cause(f"{process} was killed by {name} before it recorded anything{reason}", tail)
 
 
+def _task_killed_before_first_line(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
+    """Return the rank that srun saw end first, by a signal, if that rank had written no line."""
+    end = ends.tasks.get(-1 if ends.first_task is None else ends.first_task)
+    tail = next((tail for tail in tails if tail.rank == ends.first_task), None)
+    if not end or not end.signal or not tail or tail.lines:
+        return None
+    how = f"was killed by {end.signal} before it recorded anything{usual_reason(end.signal)}"
+    return Cause(f"rank {tail.rank} on {end.host} {how}", tail)
+
+
 def _launched_ranks(folder: Path) -> dict[int, int]:
     """Return which rank each process is that the launcher started itself, from ``job.json``."""
     try:
@@ -129,14 +155,24 @@ def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None
         return None
     # A rank's death may kill other ranks, so the rank whose end was observed first is the cause.
     order = {pid: index for index, pid in enumerate(ends.signals)}
-    first = min(silent, key=lambda tail: order.get(tail.notes.pid or 0, len(order)))
+    tasks = {rank: index for index, rank in enumerate(ends.tasks)}
+    last = len(order) + len(tasks)
+
+    def observed(tail: RankTail) -> int:
+        return order.get(tail.notes.pid or 0, tasks.get(tail.rank, last))
+
+    first = min(silent, key=observed)
     signal, code = ends.signal_of(first), ends.code_of(first)
+    stalled = next((tail.notes.stall for tail in tails if tail.failure_kind == "stalled"), None)
+    if stalled and not signal:  # It stood still, and was killed when the others gave up.
+        waited = f"the others waited {stalled.seconds:.0f} s"
+        return Cause(f"{_rank_name(first)} made no progress {first.position}: {waited}", first)
     if signal:
         ended = f"was killed by {signal}"
     else:
         ended = f"ended with {_exit_code(code)}" if code else "ended without an error message"
     reason = usual_reason(signal or "")
-    has_reason = bool(ends.signals)  # A signal explains the end; a code does not.
+    has_reason = ends.has_signals  # A signal explains the end; a code does not.
     return Cause(f"{_rank_name(first)} {ended} {first.position}{reason}", first, has_reason)
 
 
@@ -153,7 +189,9 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
         """Sort by time of failure; but stalled ranks by progress, and terminated ranks last."""
         stall = tail.notes.stall if tail.failure_kind == "stalled" else None
         progress = (stall.steps, stall.laps) if stall else (-1, -1)
-        return tail.failure_kind == "terminated", *progress, tail.last["at"]
+        # Nothing that srun saw ended the rank that it saw end first: somebody else did.
+        was_ended = tail.failure_kind == "terminated" and tail.rank != ends.first_task
+        return was_ended, *progress, tail.last["at"]
 
     failed.sort(key=blame_order)
     first = failed[0]
@@ -192,7 +230,7 @@ def _never_began(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> 
     """Return the first rank without any line."""
     lineless = [tail for tail in tails if not tail.lines]
     code = f"a process ended with {_exit_code(ends.first_code)}" if ends.first_code else ""
-    has_reason = bool(ends.signals)
+    has_reason = ends.has_signals
     if len(lineless) == len(tails):
         began = "no rank started"
         if _is_program(folder):  # Its ranks write their first line at their first step.

@@ -3,7 +3,8 @@
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scalewise.errors import RecordError
@@ -16,6 +17,10 @@ OURS = "scalewise: "
 """Prefix of the lines that scalewise itself writes into a job's log."""
 BEGINS = f"{OURS}attempt "
 """Prefix of the line that a job writes into its log when it begins an attempt."""
+SHARED_LOG = "in-turn.txt"
+"""The log of a job of several runs, in the study's folder."""
+JOB_BEGINS = f"{OURS}job {{}} begins"
+"""The line that such a job writes into it when it begins, also after a requeue."""
 _SRUN = re.compile(r"(srun|slurmstepd\S*): ")
 _SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )")
 """An error of srun itself. Lines with a task's number are excluded: they report a process's end."""
@@ -23,6 +28,17 @@ _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
 """The line that Slurm writes into the log when it ends a job or a step."""
+_TASKS_END = re.compile(r"srun: error: (\S+): tasks? ([\d,-]{1,9999}): (.+?)(?: \(core dumped\))?$")
+_EXIT_CODE = re.compile(r"Exited with exit code (\d{1,9})$")
+_SRUN_KILLED = re.compile(
+    r": line \d+: +(\d+) (\w.*?)(?: \(core dumped\))? +srun --kill-on-bad-exit"
+)
+"""What bash writes about an srun that a signal has killed."""
+_SRUN_ENDED = re.compile(r"srun: forcing job termination")
+_STEP_ENDED = re.compile(
+    r"srun: (?:Job step aborted|Force Terminated|.*Terminating StepId)|slurmstepd\S*: error: \*{3} "
+)
+"""What srun and Slurm write when they end what is left of a step."""
 TRACEBACK = "Traceback (most recent call last):"
 _AGENT = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ .*torch/distributed/(elastic|launcher|run)")
 """A line of torchrun's own log."""
@@ -123,6 +139,66 @@ def read_process_ends(log: Path, start: int = 0) -> tuple[dict[int, str], dict[i
     return killed, {int(pid): int(code) for code, pid in failed_first if int(code) > 0}
 
 
+@dataclass(frozen=True)
+class TaskEnd:
+    """How a task of srun ended, as srun says."""
+
+    host: str
+    signal: str | None = None
+    """The name of the signal that killed it."""
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """What srun says about the end of the step in which it started the ranks."""
+
+    tasks: Mapping[int, TaskEnd] = field(default_factory=dict)
+    """By task: the ends that srun did not cause itself, in order."""
+    srun: str = ""
+    """How srun itself was ended, if that came first; else empty."""
+
+
+def read_step_end(log: Path, start: int = 0) -> StepEnd:
+    """Return what a job's log says about the end of its srun and of srun's tasks."""
+    tasks: dict[int, TaskEnd] = {}
+    for line in _read_text(log, start).splitlines():
+        if match := _SRUN_KILLED.search(line):
+            name = _signal_named(match[2])
+            return StepEnd({}, f"srun (process {match[1]}) was killed by {name}" if name else "")
+        if match := _TASKS_END.match(line):
+            code = _EXIT_CODE.match(match[3])
+            end = TaskEnd(match[1], _signal_named(match[3]), int(code[1]) if code else 0)
+            tasks |= {task: end for task in _task_numbers(match[2]) if task not in tasks}
+        elif _SRUN_ENDED.match(line) and not tasks:
+            return StepEnd({}, "srun was told by a signal to end its ranks")
+        elif _STEP_ENDED.match(line):
+            break  # From here on srun or Slurm ends the other tasks.
+    return StepEnd(tasks)
+
+
+def _task_numbers(text: str) -> list[int]:
+    """Return the numbers in a list of Slurm's.
+
+    >>> _task_numbers("0-2,5")
+    [0, 1, 2, 5]
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            numbers += range(int(first), int(last if last.isdecimal() else first) + 1)
+    return numbers
+
+
+def _signal_named(description: str) -> str | None:
+    """Return the signal that a shell or srun describes, as in "Segmentation fault"."""
+    for number in range(1, signal.NSIG):
+        if signal.strsignal(number) == description:
+            return signal_name(number)
+    return None
+
+
 def ranks_by_pid(folder: Path) -> dict[int, int]:
     """Return the ranks of the failed processes in torchrun's summary, by process id."""
     text = "\n".join(all_lines(folder))
@@ -171,6 +247,17 @@ def cancel_reason(log: Path, start: int = 0) -> str:
             due = f" due to {reason.lower()}" if reason else ""
             return f"the job on {node} was cancelled{due}"
     return ""
+
+
+def job_cancel_reason(folder: Path, job_id: str | None) -> str:
+    """Return why Slurm ended a job of several runs, one of them in ``folder``; else empty.
+
+    It writes that into the job's own log, not into the run's.
+    """
+    log = folder.parent / SHARED_LOG
+    skipped, content = _read_end(log)
+    begin = content.rfind(JOB_BEGINS.format(job_id).encode())
+    return cancel_reason(log, skipped + begin) if begin >= 0 else ""
 
 
 def _traceback_end(lines: Sequence[str], start: int) -> int:

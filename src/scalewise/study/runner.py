@@ -181,10 +181,13 @@ class _Execution:
 
     def _close_unseen_end(self, job: Job, state: State) -> bool:
         """Close a job that ended unobserved, or cancel it if stuck; return whether it succeeded."""
+        newest = with_newest_attempt(job)
         if state.phase == "stuck":
-            self.launcher.cancel(job)
-            return False
-        job = with_newest_attempt(job)
+            has_ended = all(tail.ended for tail in newest.tails())
+            self.launcher.cancel(job, stuck=has_ended)
+            if not has_ended:
+                return False
+        job = newest
         if closed(job.folder, job.attempt):  # The job closed itself meanwhile.
             return not (job.folder / f"failure-{job.attempt}.json").exists()
         return not close_job(job, None, "")

@@ -36,13 +36,15 @@ from scalewise.launch.slurm.batch_script import (
 from scalewise.launch.slurm.missing_settings import missing_settings
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.close import closed
-from scalewise.record.log import attempt_offset, cancel_reason, read_process_ends
-from scalewise.record.rank_tail import newest_attempt
+from scalewise.record.log import attempt_offset, cancel_reason, job_cancel_reason, read_process_ends
+from scalewise.record.rank_tail import newest_attempt, read_last_line
 from scalewise.record.run_clock import RunClock
 from scalewise.spec import RunSpec
 
 POLL_SECONDS = 2.0
 """Seconds between two queries of the controller, each about all jobs."""
+RANK_SECONDS = 5.0
+"""Seconds between two looks whether all ranks of a running job have ended."""
 CONTROLLER_SILENCE_SECONDS = 600.0
 """Seconds without an answer of Slurm's controller after which polling fails."""
 UNKNOWN_JOB_SECONDS = 10.0
@@ -76,6 +78,8 @@ class SlurmLauncher:
         """By job id: when Slurm first did not know the job."""
         self._ended_at: dict[Path, float] = {}
         """By run folder: when we first saw that a job had ended."""
+        self._all_ended: dict[Path, tuple[float, float]] = {}
+        """By run folder: when its ranks were last read, and since when all of them have ended."""
         self._searched_at: dict[str, float] = {}
         """By token: when its job was last searched for."""
 
@@ -224,11 +228,14 @@ class SlurmLauncher:
             expected = f", expected to start {entry.start}" if is_start_known else ""
             if entry.is_paused:
                 return State("running", note=f"{entry.state.lower()}: {entry.reason}")
-            return State("running", note=f"{entry.reason}{expected}", queued=True)
+            reason = "" if entry.reason == "None" else entry.reason  # Slurm has not looked yet.
+            return State("running", note=f"{reason}{expected}".lstrip(", "), queued=True)
         log = job.folder / "log.txt"
         if not entry.ended and not _ended_in_shared_job(job):
             # In a shared job, a run whose log has not grown has not begun.
             queued = "shared" in job.details and _file_size(log) == job.details["log"]
+            if not queued and self._waits_in_vain(job):
+                return State("stuck")
             return State("running", note="waits for its turn" if queued else "", queued=queued)
         lacks_outcome = entry.state == "COMPLETED" and not _is_closed(job)
         seen_at = self._ended_at.setdefault(job.folder, time.monotonic())
@@ -237,7 +244,26 @@ class SlurmLauncher:
             return State("running", note="it has ended, and its outcome is not visible here yet")
         offset = attempt_offset(log, newest_attempt(job.folder, job.attempt)) or job.details["log"]
         killed, exits = read_process_ends(log, offset)
-        return State("ended", _end_cause(job, entry) or cancel_reason(log, offset), killed, exits)
+        cause = _end_cause(job, entry) or cancel_reason(log, offset)
+        if "shared" in job.details:
+            cause = cause or job_cancel_reason(job.folder, job.details["job"])
+        cause = cause or _script_end(job, entry)
+        return State("ended", cause, killed, exits)
+
+    def _waits_in_vain(self, job: Job) -> bool:
+        """Return whether all ranks have ended for so long that srun cannot have seen their end.
+
+        It waits for ever where slurmstepd was killed, which starts the processes of a node.
+        """
+        now = time.monotonic()
+        read_at, since = self._all_ended.get(job.folder, (-math.inf, math.inf))
+        if now - read_at > RANK_SECONDS:
+            attempt = newest_attempt(job.folder, job.attempt)
+            last = (read_last_line(job.folder, rank, attempt) for rank in range(job.world))
+            have_ended = all("ended" in line or "failed" in line for line in last)
+            since = min(since, now) if have_ended else math.inf
+            self._all_ended[job.folder] = now, since
+        return now - since > self.settings.patience
 
     def _poll_unconfirmed(self, job: Job) -> State:
         """Return the state of a job whose submitter was killed before it wrote the job id."""
@@ -277,7 +303,7 @@ class SlurmLauncher:
         return State("ended" if time.monotonic() - since > UNKNOWN_JOB_SECONDS else "running")
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End the job, unless its run has ended: a shared job goes on. ``stuck`` has no effect."""
+        """End the job, unless its run has ended: a shared job goes on. ``stuck``: only its srun."""
         new_details = {} if job.details["job"] else self._find_by_token(job)
         if new_details is None:
             return
@@ -290,7 +316,9 @@ class SlurmLauncher:
         if entry is None or (_ended_in_shared_job(job) and not entry.is_waiting):
             return
         job = _with_job_id(job, new_details)
-        if "process" in job.details:
+        if stuck:
+            queue.cancel_steps(job.details["job"])
+        elif "process" in job.details:
             inside_allocation.cancel(job.details["process"])
         else:
             queue.cancel(job.details["job"])
@@ -340,6 +368,18 @@ def _is_closed(job: Job) -> bool:
 def _of_another_user(job: Job) -> bool:
     """Return whether another user submitted the job."""
     return bool(job.details.get("user", getpass.getuser()) != getpass.getuser())
+
+
+def _script_end(job: Job, entry: queue.QueueEntry) -> str:
+    """Return which signal killed the script of a job before it closed its run; else empty."""
+    if _is_closed(job):
+        return ""
+    if process := job.details.get("process"):
+        name, job_id = inside_allocation.script_signal(process), job.details["job"]
+        return f"the script in the allocation of job {job_id} was killed by {name}" if name else ""
+    name = queue.script_signal(job.details["job"]) if entry.state == "FAILED" else ""
+    where = f"job {job.details['job']} on {entry.nodes}"
+    return f"{where}: its batch script was killed by {name}" if name else ""
 
 
 def _end_cause(job: Job, entry: queue.QueueEntry) -> str:

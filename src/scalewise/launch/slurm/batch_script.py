@@ -15,7 +15,7 @@ from scalewise.launch.program import parse_program
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.attempts import ALLOCATION_LINE, ALLOCATION_LOG
 from scalewise.record.checkpoints import LEAVE
-from scalewise.record.log import BEGINS
+from scalewise.record.log import BEGINS, JOB_BEGINS, SHARED_LOG
 from scalewise.spec import RunSpec
 from scalewise.validate import check_environment_name
 
@@ -51,7 +51,8 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
     request = ResourceRequest.of(runs, settings)
     title = f"{len(runs)} runs of {folder.name}, one after another in one allocation"
     return _join_blocks(
-        _header(title, folder.name, folder / "in-turn.txt", request, settings),
+        _header(title, folder.name, folder / SHARED_LOG, request, settings),
+        [f'echo "{JOB_BEGINS.format("$SLURM_JOB_ID")}"'],
         _homes(runs, folder),
         [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
         [
@@ -272,9 +273,15 @@ def _rank_lines(run: RunSpec, folder: Path, settings: Settings, *, shared: bool)
     if may_requeue(run, settings):
         lines += [
             "# If the ranks stopped early with a checkpoint, requeue the job to continue from it.",
-            'if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q \'"left":\'; then',
+            'if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" 2>/dev/null | grep -q \'"left":\'',
+            "then",
             '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
             "fi",
+        ]
+    if shared:
+        lines += [
+            "# If the script that started this one was killed, Slurm knows more about the end.",
+            'kill -0 "$PPID" 2>/dev/null || exit 1',
         ]
     return [
         *lines,

@@ -2,14 +2,20 @@
 
 import os
 import signal
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from scalewise.launch import processes
 from scalewise.launch.slurm.queue import QueueEntry
+from scalewise.record.log import signal_name
 
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""The scripts that this process has started, by process id."""
 STOP_SECONDS = 20.0
 """Seconds that a script may take after SIGTERM, to write the outcome of its run."""
 
@@ -27,7 +33,15 @@ def node_count() -> float:
 def submit(path: Path, log: Path, token: str) -> dict[str, Any]:
     """Start a script in this allocation; return its process identity."""
     child = processes.start(["bash", str(path)], {processes.TOKEN_VARIABLE: token}, log)
+    _children[child.pid] = child
     return processes.identity(child.pid)
+
+
+def script_signal(process: dict[str, Any]) -> str:
+    """Return the name of the signal that killed a script of this process; empty if none did."""
+    child = _children.get(process["pid"])
+    code = child.poll() if child else None
+    return signal_name(-code) if code and code < 0 else ""
 
 
 def find_script(token: str) -> dict[str, Any] | None:
@@ -41,16 +55,17 @@ def script_entry(process: dict[str, Any]) -> QueueEntry:
 
 
 def cancel(process: dict[str, Any]) -> None:
-    """End a script and the processes that it has started: SIGTERM, wait, SIGKILL."""
+    """End a script and the processes that it has started, also where it was killed itself."""
     deadline = time.monotonic() + STOP_SECONDS
-    _send_signal(process, signal.SIGTERM)
-    while processes.alive(**process) and time.monotonic() < deadline:
+    session = processes.ProcessFilter({}, [process])
+    _send_signal(session, signal.SIGTERM)
+    while session.processes() and time.monotonic() < deadline:
         time.sleep(0.1)
-    _send_signal(process, signal.SIGKILL)
+    _send_signal(session, signal.SIGKILL)
 
 
-def _send_signal(process: dict[str, Any], signal_number: signal.Signals) -> None:
-    """Send a signal to the script and its children, which share its process group."""
-    if processes.alive(**process):
-        with suppress(ProcessLookupError):
-            os.killpg(process["pid"], signal_number)
+def _send_signal(session: processes.ProcessFilter, signal_number: signal.Signals) -> None:
+    """Send a signal to the script and its children, which share its session."""
+    for each in session.processes():
+        with suppress(psutil.Error):
+            each.send_signal(signal_number)

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from scalewise.errors import LaunchError, OutOfReach, parameter
+from scalewise.record.log import signal_name
 
 TIMEOUT_SECONDS = 60.0
 """Seconds that a Slurm command may take."""
@@ -149,6 +150,13 @@ def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
     return {}
 
 
+def script_signal(job_id: str) -> str:
+    """Return the name of the signal that killed a job's batch script; empty if none did."""
+    shown = _run_command("scontrol", "--oneliner", "show", "job", job_id).stdout
+    match = re.search(r"\bExitCode=\d+:(\d+)\b", shown)
+    return signal_name(int(match[1])) if match and int(match[1]) else ""
+
+
 def down_nodes(nodes: str) -> list[str]:
     """Return which of a job's ``nodes``, such as ``node[01-04]``, are down."""
     options = ("--noheader", "--Node", f"--nodes={nodes}", "--format=%N")
@@ -164,6 +172,13 @@ def cancel(job_id: str) -> None:
             f"job {job_id} was not cancelled: {_error_message(result.stderr)}",
             hint="ask the user who submitted it",
         )
+
+
+def cancel_steps(job_id: str) -> None:
+    """End what a job has started with srun; its batch script goes on."""
+    listed = _squeue("--steps", f"--jobs={job_id}", "--format=%i")
+    if steps := [step for step in listed if step.rpartition(".")[2].isdecimal()]:
+        _run_command("scancel", *steps)
 
 
 def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
