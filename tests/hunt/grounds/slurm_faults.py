@@ -25,6 +25,7 @@ from typing import Any
 
 import scalewise
 import user_python
+from run_processes import read_proc
 from scalewise.record.rank_tail import parse_lines
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec, StudySpec
@@ -87,10 +88,6 @@ def draw(random: Random) -> Any:
         "signal": random.choice(("SIGINT", "SIGTERM", "SIGHUP") if kind == "scalewise" else DEADLY),
         "twice": random.random() < 0.1 and kind in (*NEEDS_RANKS[:2], "srun", "scancel"),
     }
-
-
-class _Broken(Exception):
-    """The cluster itself is no longer usable."""
 
 
 _cluster: Cluster | None = None
@@ -403,7 +400,7 @@ class _Trial:
         if self.case["jobs"] != "inside":
             return started.pid
         for pid in self._pids():
-            words = _read(pid, "cmdline").split(b"\0")
+            words = read_proc(pid, "cmdline").split(b"\0")
             if len(words) > 2 and words[1].endswith(b"/scalewise") and words[2] == b"run":
                 return pid
         raise ProcessLookupError
@@ -414,7 +411,7 @@ class _Trial:
         tag = f"SCALEWISE_RUN={self.home / run.id}\0".encode()
         rank = f"\0SLURM_PROCID={self.case['rank'] % run.topology.world}\0".encode()
         for pid in self._pids():
-            words, environment = _read(pid, "cmdline"), _read(pid, "environ")
+            words, environment = read_proc(pid, "cmdline"), read_proc(pid, "environ")
             if kind == "batch shell":
                 is_script = words.endswith((b"/slurm_script\0", b"/in-turn.sh\0"))
                 if is_script and words.startswith((b"/bin/bash", b"bash")):
@@ -488,7 +485,7 @@ class _Trial:
         if not rows:
             return f"a job is left: {self._queue()}; {what}"
         if not _wait(lambda: not self._pids(), LEFT_SECONDS):
-            left = [_read(pid, "cmdline").replace(b"\0", b" ")[:200] for pid in self._pids()]
+            left = [read_proc(pid, "cmdline").replace(b"\0", b" ")[:200] for pid in self._pids()]
             return f"processes are left: {left}; {what}"
         return None
 
@@ -584,13 +581,6 @@ def _inline(value: Any) -> str:
     return json.dumps(value)
 
 
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
 def _stat(pid: int) -> list[bytes]:
     """Return a process's state, its parent, and so on."""
-    return _read(pid, "stat").rpartition(b")")[2].split()
+    return read_proc(pid, "stat").rpartition(b")")[2].split()
