@@ -35,7 +35,7 @@ NEEDS = ("slurm",)
 LIMIT = 400.0
 ALONE = True
 PATIENCE = 12.0
-END_SECONDS = 60.0
+END_SECONDS = 120.0
 """How long a command may take: Slurm itself waits 10 s for a node, and 30 s for a time limit."""
 LEFT_SECONDS = 15.0
 """How long after the command a job may be completing: Slurm ends processes after 5 s of SIGTERM."""
