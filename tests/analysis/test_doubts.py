@@ -95,7 +95,8 @@ def slowing(devices: int, rank: int, lines: list[dict[str, Any]]) -> list[dict[s
                 second * (1 + index / 100)
                 for index, second in zip(line["index"], line["each"]["seconds"], strict=True)
             ]
-            line = {**line, "each": {**line["each"], "seconds": seconds}}
+            each = {**line["each"], "seconds": seconds}
+            line = {**line, "seconds": sum(seconds), "each": each}
         changed.append(line)
     return changed
 

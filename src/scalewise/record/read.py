@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scalewise.errors import RecordError, shown
 from scalewise.record import batch_sharing
 from scalewise.record.check_rank import check_line, check_outcome
+from scalewise.record.check_totals import check_rank_totals, check_ranks
 from scalewise.record.json_files import newer_schema, read_json
 from scalewise.record.line_sums import REPEAT, read_attempt
 from scalewise.record.schema import (
@@ -159,9 +161,10 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         attempt, count = outcome["attempt"], outcome["ranks"]
         runs, sums = {spec.id, folder.name}, outcome.get("sums", {})
         ranks = tuple(
-            read_rank(folder, rank, attempt, runs, sums.get(rank_file(folder, rank).name))
+            read_rank(folder, rank, attempt, runs, sums.get(rank_file(folder, rank).name), spec)
             for rank in range(count)
         )
+        check_ranks(folder, spec, outcome, [rank.lines for rank in ranks])
         if spec.samples_per_step:
             ranks = tuple(_with_stated_samples(rank, spec.samples_per_step) for rank in ranks)
         elif spec.program and not any(map(_shows_samples, ranks)):
@@ -257,25 +260,26 @@ def read_rank(
     attempt: int,
     runs: Collection[str] = (),
     stored_sum: str | None = None,
+    spec: RunSpec | None = None,
 ) -> RankRecord:
-    """Return what one rank recorded in one attempt; the arguments are those of ``read_attempt``."""
+    """Return what one rank recorded in one attempt; for ``runs`` and ``stored_sum``, see
+    ``read_attempt``. If the ``spec`` of the run is given, numbers must agree with each other.
+    """
     path = rank_file(folder, rank)
-    lines = []
+    numbered = []
     for number, line in read_attempt(path, attempt, runs, stored_sum):
         if type(version := line.get("schema")) is int and version > SCHEMA:
             raise newer_schema(path, version)
         check_line(path, number, line)
-        lines.append(line)
+        numbered.append((number, line))
+    lines = [line for _, line in numbered]
     for required in ("outline", "ended"):
         if not any(required in line for line in lines):
             raise RecordError(
                 f"{path} is cut off: its line {shown(required)} is missing", hint=REPEAT
             )
-    next_step = 0
-    for first, end in (line["steps"] for line in lines if "steps" in line):
-        if first != next_step:
-            raise RecordError(f"{path} is damaged: step {next_step} is missing", hint=REPEAT)
-        next_step = end
+    if spec:
+        check_rank_totals(path, numbered, rank, spec, has_sums=stored_sum is not None)
     spans = tuple(
         Span(
             line["span"], line["start"], line["end"], line.get("epoch", 0),
@@ -297,7 +301,7 @@ def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
     def column(name: str, kind: Any) -> NDArray[Any]:
         default = np.nan if name in COMMUNICATION else 0.0
         values = [columns.get(name) or [default] * len(index) for index, columns in parts]
-        return np.array([value for part in values for value in part], dtype=kind)
+        return np.array(list(chain.from_iterable(values)), dtype=kind)
 
     not_phases = ("seconds", "samples", "at", "traced")
     all_steps = Steps(

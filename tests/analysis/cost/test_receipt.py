@@ -171,7 +171,10 @@ def test_what_a_checkpoint_carried_over_was_not_in_vain(tmp_path):
     began = outcome["started"]
     # The same steps, as the second attempt of a job: it went on after 20, of an hour ago.
     path = unseal(home) / "rank-00000.jsonl"
-    lines = path.read_text().replace('"attempt":1,', '"attempt":2,').splitlines()
+    text = path.read_text().replace('"attempt":1,', '"attempt":2,')
+    text = text.replace('"steps":40,"samples"', '"steps":60,"samples"')
+    lines = text.splitlines()
+    lines[-1] = lines[-1].replace(f'"launched":{began}', f'"launched":{began - 3600}')
     lines[1:1] = [
         json.dumps({"attempt": 2, "span": "earlier", "start": began - 3600, "end": began}),
         json.dumps({"attempt": 2, "resumed": 20}),

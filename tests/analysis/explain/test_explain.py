@@ -318,7 +318,7 @@ def test_a_step_in_which_a_phase_was_not_measured_is_left_out(tmp_path):
 
 def test_a_null_is_unknown_and_so_is_communication_that_is_not_there(tmp_path):
     lines = [
-        {"attempt": 1, "outline": {}},
+        {"attempt": 1, "outline": {"steps": 3, "seen": 24}},
         {"attempt": 1, "index": [0, 1], "each": {
             "seconds": [3, 3], "samples": [8, 8], "sync": [None, 1.0], "forward": [2.0, 2.0]}},
         {"attempt": 1, "index": [2], "each": {"seconds": [3], "samples": [8], "input": [1.0]}},
