@@ -228,9 +228,9 @@ class Cluster:
         self.root("scancel", "--user", USER)
         self._until(lambda: not self.root("squeue", "--noheader").stdout, "the jobs to end")
         deadline = time.monotonic() + 3
-        while (left := self._of_user()) and time.monotonic() < deadline:
+        while (left := self.of_user()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        _kill_all(self._of_user)
+        _kill_all(self.of_user)
         return left
 
     def kill_node(self, name: str) -> None:
@@ -428,7 +428,8 @@ class Cluster:
         good = len(states) == len(names) and set(states) <= {"idle", "mixed", "allocated"}
         return good and all(map(self.listens, names))
 
-    def _of_user(self) -> list[int]:
+    def of_user(self) -> list[int]:
+        """Return the processes of the user, of which another cluster may have one alike."""
         found = []
         for pid in inside(self.spaces):
             with suppress(OSError):

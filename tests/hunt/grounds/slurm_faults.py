@@ -432,11 +432,7 @@ class _Trial:
 
     def _pids(self) -> list[int]:
         """Return the user's processes, in the order of their start."""
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                if os.stat(f"/proc/{name}").st_uid == self.cluster.uid:
-                    found.append(int(name))
+        found = self.cluster.of_user()
         return sorted(pid for pid in found if _stat(pid)[:1] not in ([], [b"Z"], [b"X"]))
 
     def _queue(self, *options: str) -> list[list[str]]:
