@@ -49,37 +49,46 @@ def main() -> None:
         sys.stdout.reconfigure(errors="surrogateescape")
     try:
         app_for(sys.argv[1:])()
-    except SystemExit as system_exit:
-        # Without "--", options of the user's program are parsed as options of scalewise.
-        runs_program = sys.argv[1:2] in (["run"], ["certify"]) and any(
-            arg.startswith("--on") for arg in sys.argv
-        )
-        if system_exit.code == 2 and runs_program and "--" not in sys.argv:
-            typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
+    except SystemExit as end:
+        if end.code == 2:
+            _hint_at_separator()
         raise
-    except BrokenPipeError:  # The reader of the output has ended: scalewise … | head.
+    except (ScalewiseError, OSError, RuntimeError) as problem:
         if debug:
             raise
-        sys.exit(1)
-    except ScalewiseError as problem:
-        if debug:
+        if not _tell(problem):
             raise
+        sys.exit(problem.exit_code if isinstance(problem, ScalewiseError) else 1)
+
+
+def _hint_at_separator() -> None:
+    """Say that ``--`` is missing: options of the user's program are then parsed as ours."""
+    runs_program = sys.argv[1:2] in (["run"], ["certify"]) and any(
+        arg.startswith("--on") for arg in sys.argv
+    )
+    if runs_program and "--" not in sys.argv:
+        typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
+
+
+def _tell(problem: Exception) -> bool:
+    """Tell a problem and its hint; return False if it is a mistake of scalewise itself."""
+    if isinstance(problem, BrokenPipeError):  # The reader of the output ended: scalewise … | head.
+        return True
+    if isinstance(problem, ScalewiseError):
         if isinstance(problem, RunFailed) and problem.details:
             say(problem.details, err=True, wraps=False)
         say_problem(problem)
-        sys.exit(problem.exit_code)
-    except RuntimeError as problem:  # Of Path.resolve, up to Python 3.12.
-        if debug or not str(problem).startswith("Symlink loop"):
-            raise
-        say(f"error: {cut(str(problem), 400)}", err=True)
-        say(" hint: its links lead to each other: give another path", err=True)
-        sys.exit(1)
-    except OSError as problem:  # A name that the file system refuses, a full disk, …
-        if debug or not problem.filename:
-            raise
-        say(f"error: {shown(str(problem.filename))}: {problem.strerror}", err=True)
-        say(f" hint: {access_hint(problem)}", err=True)
-        sys.exit(1)
+        return True
+    if isinstance(problem, OSError) and problem.filename:  # The file system refuses a name, …
+        sentence, hint = f"{shown(str(problem.filename))}: {problem.strerror}", access_hint(problem)
+    elif str(problem).startswith("Symlink loop"):  # Of Path.resolve, up to Python 3.12.
+        hint = "its links lead to each other: give another path"
+        sentence = cut(str(problem), 400)
+    else:
+        return False
+    say(f"error: {sentence}", err=True)
+    say(f" hint: {hint}", err=True)
+    return True
 
 
 def _remove_debug_flag() -> bool:

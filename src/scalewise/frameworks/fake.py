@@ -245,14 +245,11 @@ class Fake(Framework):
         assert isinstance(clock, (SimulatedClock, RealClock))
         faults = Faults(spec.options.get("faults", ()), world)
         host = f"node-{rank // spec.topology.devices}"
-        if isinstance(clock, SimulatedClock):
-            probe.note(host=host, device="simulated")
-            if faults.interrupts:
-                interruption = faults.interruption(spec.id, probe.attempt)
-                clock.ends_at = interruption.seconds
-                clock.ending = _lost() if rank == interruption.rank else _terminated()
-        else:
-            probe.note(device="simulated")
+        probe.note(device="simulated", **({"host": host} if clock.simulated else {}))
+        if isinstance(clock, SimulatedClock) and faults.interrupts:
+            interruption = faults.interruption(spec.id, probe.attempt)
+            clock.ends_at = interruption.seconds
+            clock.ending = _lost() if rank == interruption.rank else _terminated()
         with probe.span("rendezvous"):
             exchange = None if clock.simulated else Exchange(rank, world)
             clock.advance(law.rendezvous * (1 + math.log2(world)))
@@ -261,13 +258,7 @@ class Fake(Framework):
                 clock.advance(seconds)
         session = FakeSession(self, spec, faults, rank, probe, exchange)
         session.meter.read(clock.now())
-        self._noise = self._noise or step_noise(spec, law, session.total_steps)
-        self._slowest = self._slowest or session.slowest_ready()
-        if law.slow or law.uneven or law.jitter or faults.is_slow(rank):
-            session.laps = session.laps_of(rank, self._slowest, self._noise)
-        else:
-            self._laps = self._laps or session.laps_of(rank, self._slowest, self._noise)
-            session.laps = self._laps
+        session.laps = self._laps_of(session, spec, is_slow=faults.is_slow(rank))
         yield session
         if law.checkpoint and not spec.checkpoint_every:
             with probe.span("checkpoint"):
@@ -283,6 +274,18 @@ class Fake(Framework):
                 launched = probe.wall() - clock.now()
                 write_node(probe.folder, host, probe.attempt, launched, self._meters)
             self._meters = []
+
+    def _laps_of(
+        self, session: "FakeSession", spec: RunSpec, *, is_slow: bool
+    ) -> list[PhaseSeconds]:
+        """Return the phases of a rank's steps, which it shares with all ranks like it."""
+        law = Law.of(spec.options)
+        self._noise = self._noise or step_noise(spec, law, session.total_steps)
+        self._slowest = self._slowest or session.slowest_ready()
+        if law.slow or law.uneven or law.jitter or is_slow:
+            return session.laps_of(session.rank, self._slowest, self._noise)
+        self._laps = self._laps or session.laps_of(session.rank, self._slowest, self._noise)
+        return self._laps
 
     def resumed_step(self, folder: Path) -> int:
         """Return the step of the newest checkpoint that an earlier attempt left; 0 without one."""
