@@ -31,19 +31,16 @@ MAX_CLOCK_OFFSET_SECONDS = 600.0
 """By so much the clocks of a launcher and of a node may differ."""
 
 
-def check_rank_totals(
-    path: Path, lines: Numbered, rank: int, spec: RunSpec, *, has_sums: bool
-) -> None:
-    """Refuse the lines of a rank if two numbers disagree that are of the same steps or spans.
-
-    With ``has_sums``, no line was changed: single steps, which take most time, are not added up.
+def check_rank_totals(path: Path, lines: Numbered, rank: int, spec: RunSpec) -> None:
+    """Refuse the lines of a rank, which have no sums, if two numbers of the same steps or spans
+    disagree.
     """
     problem = (
         _header_problem(lines, rank, spec.ranks)
         or _double_problem(lines)
-        or next(_step_problems(lines, add_up=not has_sums), None)
+        or next(_step_problems(lines), None)
         or _span_problem(lines)
-        or _plan_problem(lines, spec, has_sums=has_sums)
+        or _plan_problem(lines, spec)
     )
     if not problem and not spec.program and spec.framework in BUILT_IN:
         problem = _order_problem(lines) or _count_problem(lines, rank, spec)
@@ -83,7 +80,7 @@ def _double_problem(lines: Numbered) -> Problem | None:
     return None
 
 
-def _step_problems(lines: Numbered, *, add_up: bool) -> Iterator[Problem]:
+def _step_problems(lines: Numbered) -> Iterator[Problem]:
     """Yield the lines of steps that do not follow each other, or whose totals are others."""
     next_step = 0
     for number, line in lines:
@@ -94,7 +91,7 @@ def _step_problems(lines: Numbered, *, add_up: bool) -> Iterator[Problem]:
             what = f"step {next_step} is missing" if first > next_step else "steps are there twice"
             yield number, f"its steps begin with {first}: {what}"
         next_step = end
-        if add_up and "each" in line and (sentence := _column_problem(line, first, end)):
+        if "each" in line and (sentence := _column_problem(line, first, end)):
             yield number, sentence
 
 
@@ -162,7 +159,7 @@ def _span_problem(lines: Numbered) -> Problem | None:
     return None
 
 
-def _plan_problem(lines: Numbered, spec: RunSpec, *, has_sums: bool) -> Problem | None:
+def _plan_problem(lines: Numbered, spec: RunSpec) -> Problem | None:
     """Return where the steps of a rank are not those of its outline, its spans or its ledgers."""
     outlines = [(number, line["outline"]) for number, line in lines if "outline" in line]
     if len(outlines) != 1:
@@ -176,7 +173,7 @@ def _plan_problem(lines: Numbered, spec: RunSpec, *, has_sums: bool) -> Problem 
         return _difference(number, "it has", steps, planned) or _train_problem(
             lines, steps, samples
         )
-    if has_sums or not _is_complete(lines):
+    if not _is_complete(lines):
         return None  # What watching itself missed is a doubt: see ``analysis.conservation``.
     if not any(line.get("span") == "launch" for _, line in lines):
         return lines[-1][0], "before it, the span launch is missing"
@@ -298,7 +295,7 @@ def check_ranks(
 ) -> None:
     """Refuse a run whose ranks' ``lines`` disagree with each other, or with its outcome."""
     path = folder / "outcome.json"
-    if spec.program and not outcome.get("sums"):
+    if spec.program:
         with_facts = [any("facts" in line for line in lines) for lines in ranks]
         if any(with_facts) and not all(with_facts):
             path = rank_file(folder, with_facts.index(False))

@@ -164,7 +164,8 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             read_rank(folder, rank, attempt, runs, sums.get(rank_file(folder, rank).name), spec)
             for rank in range(count)
         )
-        check_ranks(folder, spec, outcome, [rank.lines for rank in ranks])
+        if not sums:
+            check_ranks(folder, spec, outcome, [rank.lines for rank in ranks])
         if spec.samples_per_step:
             ranks = tuple(_with_stated_samples(rank, spec.samples_per_step) for rank in ranks)
         elif spec.program and not any(map(_shows_samples, ranks)):
@@ -278,8 +279,8 @@ def read_rank(
             raise RecordError(
                 f"{path} is cut off: its line {shown(required)} is missing", hint=REPEAT
             )
-    if spec:
-        check_rank_totals(path, numbered, rank, spec, has_sums=stored_sum is not None)
+    if spec and stored_sum is None:
+        check_rank_totals(path, numbered, rank, spec)
     spans = tuple(
         Span(
             line["span"], line["start"], line["end"], line.get("epoch", 0),
