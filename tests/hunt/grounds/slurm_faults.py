@@ -213,6 +213,10 @@ class _Trial:
         finished = self._finished()
         moment = self._wait_for_moment(started)
         broken = moment and self._break(started)
+        if broken and self.kind == "lost node" and self._may_requeue():
+            # Slurm puts the job back into the queue, where it waits for the node.
+            _wait(lambda: started.poll() is not None or self._is_queued(), END_SECONDS)
+            self._mend()
         try:
             code = started.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -231,6 +235,14 @@ class _Trial:
         if wrong or self._goes_on(code):
             return wrong
         return self._left(what) or (self._lost_steps() if code == 3 else None)
+
+    def _may_requeue(self) -> bool:
+        return bool(self.case["checkpoints"] or self.kind == "requeue")
+
+    def _is_queued(self) -> bool:
+        with suppress(RuntimeError, subprocess.TimeoutExpired):
+            return bool(self._queue("--states=PENDING"))
+        return False
 
     def _goes_on(self, code: int) -> bool:
         """Return whether jobs go on alone, for the next command to join."""
@@ -380,13 +392,15 @@ class _Trial:
     # What is there.
 
     def _start(self) -> subprocess.Popen[Any]:
+        # A controller or a node that has just come back takes a moment.
+        _wait(self.cluster.usable, 30.0)
         words: list[str | Path] = ["scalewise", "run", "s.toml", "-o", self.home]
         if self.case["jobs"] == "inside":
             nodes = max(run.topology.nodes for run in self.runs)
             devices = max(run.topology.devices for run in self.runs)
             # As many cores as the ranks need, and one for the sampler.
             salloc = ["salloc", "--quiet", f"--nodes={nodes}", f"--ntasks-per-node={devices}"]
-            words = [*salloc, "--immediate=30", "--time=10", *words]
+            words = [*salloc, "--time=10", *words]
         with (self.place / "err.txt").open("wb") as error:
             return self.cluster.start(
                 *words, cwd=self.place, stdout=subprocess.DEVNULL, stderr=error,
