@@ -2,12 +2,14 @@
 
 import os
 import socket
+import stat
 import time
 
 import pytest
 
 from scalewise.errors import RecordError
 from scalewise.files import open_regular, read_file
+from scalewise.record.write import write_text
 
 
 def make_pipe(path):
@@ -40,6 +42,28 @@ def test_only_regular_files_are_read(tmp_path, make, kind):
     assert time.monotonic() - began < 1
     assert refused.value.strerror == f"it is {kind}, not a file"
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+@pytest.mark.parametrize(("make", "kind"), [(make_pipe, "a named pipe"), (make_socket, "a socket")])
+def test_no_file_is_put_in_place_of_what_is_none(tmp_path, make, kind, is_link):
+    make(tmp_path / "thing")
+    path = tmp_path / "link" if is_link else tmp_path / "thing"
+    if is_link:
+        path.symlink_to("thing")
+    before = os.lstat(path)
+    with pytest.raises(RecordError, match=f"cannot write .*: it is {kind}, not a file") as refused:
+        write_text(path, "text")
+    assert refused.value.hint and os.lstat(path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices, and only root loses them")
+def test_no_file_is_put_in_place_of_a_device(tmp_path):
+    path = tmp_path / "device"
+    os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    with pytest.raises(RecordError, match="it is a device, not a file"):
+        write_text(path, "text")
+    assert stat.S_ISCHR(os.lstat(path).st_mode)
 
 
 def test_a_missing_file_is_an_ordinary_error(tmp_path):

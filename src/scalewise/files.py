@@ -86,6 +86,15 @@ def read_file(path: Path, limit: int = JSON_LIMIT, within: Path | None = None) -
     return content
 
 
+def special_kind(path: Path) -> str:
+    """Return that a path, or what it links to, is a device, a named pipe or a socket; else empty.
+
+    To write a file atomically would put the file in its place: root could lose ``/dev/zero``.
+    """
+    reason = _other_kind(path)
+    return "" if path.is_dir() else reason
+
+
 def access_hint(error: OSError) -> str:
     """Return what to do about a path that cannot be read or written.
 

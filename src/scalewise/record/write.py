@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError
-from scalewise.files import open_regular
+from scalewise.files import open_regular, special_kind
 from scalewise.record.line_sums import first_sum, last_sum, next_sum, with_sum
 from scalewise.record.schema import DiskTrouble
 
@@ -63,6 +63,12 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
     return RecordError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
+def refuse_special(path: Path) -> None:
+    """Refuse to put a file in place of a device, a named pipe or a socket."""
+    if reason := special_kind(path):
+        raise RecordError(f"cannot write {path}: {reason}", hint="give the name of a new file")
+
+
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a versioned JSON file atomically, with a checksum of its values."""
     read_back = json.loads(json.dumps({**values, "schema": SCHEMA}))  # Such as lists for tuples.
@@ -84,6 +90,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: a reader gets the complete new file or the old file."""
+    refuse_special(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

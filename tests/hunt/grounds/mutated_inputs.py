@@ -14,6 +14,7 @@ import math
 import os
 import re
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -59,7 +60,7 @@ TOML_VALUES = [
     "1" + "0" * 400, "0xffffffffffffffffffff", "true", '""', '" "', "[]", "{}", "[[]]", "[1, [2, [3]]]",
     "{a = {b = {c = 1}}}", "[{a = 1}, {b = 2}]", "1979-05-27", "1979-05-27T07:32:00Z", "07:32:00",
     '"' + "x" * 300 + '"', '"' + "x" * 10_000 + '"', '"a\\nb"', '"\\u0000"', '"\\u001b[31m"', '"../.."',
-    '"/"', '"/dev/zero"', '"1e999"', '"-1"', '"٣"', '"1x1x1"', '"0x1"', '"1000000000x1000000000"',
+    '"/"', '"/proc/self/mem"', '"1e999"', '"-1"', '"٣"', '"1x1x1"', '"0x1"', '"1000000000x1000000000"',
     '"' + "9" * 5000 + '"', "[" * 400 + "]" * 400, "[" + "1, " * 3000 + "1]", '["1x1", "1x1"]',
     '["1x' + "9" * 30 + '"]', "[nan]", "[1e999]", '["\\u202e"]', "[true, 1, 1.0]", '"🙂"',
     '{"a b" = 1}', '{"' + "k" * 5000 + '" = 1}', "2", "0.5", '"fake"', '"torch.ddp"', '"nosuch"',
@@ -522,6 +523,22 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
+SPECIAL = {
+    "zero": stat.S_ISCHR, "random device": stat.S_ISCHR, "full device": stat.S_ISCHR,
+    "link to zero": stat.S_ISCHR, "fifo": stat.S_ISFIFO, "socket": stat.S_ISSOCK,
+}  # fmt: skip
+"""By kind of path: what no command may put a file in the place of."""
+DEVICES = {5: "/dev/zero", 7: "/dev/full", 9: "/dev/urandom"}
+
+
+def _make_device(path: Path, minor: int) -> Path:
+    """Make a device that root may lose; an ordinary user, who cannot, gets the machine's own."""
+    if os.geteuid():
+        return Path(DEVICES[minor])
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+    return path
+
+
 def make_path(kind: str, folder: Path) -> str:
     """Make something that may lie where a file or a folder is expected; return its path."""
     path = folder / "thing"
@@ -537,9 +554,9 @@ def make_path(kind: str, folder: Path) -> str:
     elif kind == "fifo":
         os.mkfifo(path)
     elif kind in ("zero", "random device", "full device"):
-        return {"zero": "/dev/zero", "random device": "/dev/urandom"}.get(kind, "/dev/full")
+        return str(_make_device(path, {"zero": 5, "random device": 9}.get(kind, 7)))
     elif kind == "link to zero":
-        path.symlink_to("/dev/zero")
+        path.symlink_to(_make_device(folder / "zero", 5))
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(folder):
             listener.bind("thing")
@@ -576,6 +593,15 @@ def make_path(kind: str, folder: Path) -> str:
 
 def try_case(case: dict[str, Any], folder: Path) -> str | None:
     """Give the command with the changed input; return what is wrong with its answer."""
+    wrong = _try(case, folder)
+    is_special = SPECIAL.get(case.get("path", ""))
+    path = folder / "thing"
+    if not wrong and is_special and path.exists() and not is_special(path.stat().st_mode):
+        return f"a {case['path']} was replaced by a file"
+    return wrong
+
+
+def _try(case: dict[str, Any], folder: Path) -> str | None:
     kind, command = case["kind"], case["command"]
     files = _write_files(folder)
     config = None

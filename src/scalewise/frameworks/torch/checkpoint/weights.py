@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from scalewise.errors import PluginError
 from scalewise.frameworks.torch.checkpoint.local_state import local_stages
 from scalewise.frameworks.torch.parallel.mesh import axis_rank, axis_size, replica_index
-from scalewise.record.write import cannot_write
+from scalewise.record.write import cannot_write, refuse_special
 
 
 def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
@@ -43,6 +43,7 @@ def export(source: Path, to: Path) -> dict[str, int]:
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights
     from scalewise.frameworks.torch.checkpoint.safe_load import read_weights
 
+    refuse_special(to)
     weights = read_weights(source) if source.is_file() else serial_weights(source)
     draft = to.with_name(f".{to.name}.part")
     try:
