@@ -18,7 +18,7 @@ from unittest import mock
 MAX_SECONDS = 2.0
 """Of processor time, beyond what the same command takes with its undamaged input."""
 MAX_BYTES = 500 * 2**20
-MAX_LINE = 700
+MAX_LINE = 1010
 """Characters of a line on stderr: a sentence with a few paths."""
 NOT_FINITE = re.compile(r"(?<![\w.'\"/%-])[+-]?(nan|inf|infinity)(?![\w.'\"/])", re.IGNORECASE)
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -104,6 +104,8 @@ def _wrong_refusal(answer: Answer) -> str | None:
     """Return what is wrong with the error of a command that failed."""
     lines = [line for line in answer.err.splitlines() if line.strip()]
     errors = [line for line in lines if re.match("error: |Error: ", line)]
+    if not errors and "\n  problem: " in answer.out:  # What ``data check`` has found.
+        return None
     if not errors:
         return f"exit code {answer.code} without an error: {answer.err[-300:]!r}"
     if answer.code == 1 and not any(line.startswith(" hint: ") for line in lines):

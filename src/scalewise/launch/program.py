@@ -114,6 +114,8 @@ def parse_program(arguments: Sequence[str]) -> Program:
 def _not_found(command: str) -> SpecError:
     """Return the error for a command that is not on the PATH."""
     problem = "is not there"
+    if not command:
+        command = "an empty command"
     if Path(command).exists():
         problem = "cannot be started: it is not a command"
     hint = "give a Python file, -m MODULE, or a command that is on the PATH"

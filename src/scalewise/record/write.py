@@ -64,7 +64,9 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
 
 
 def refuse_special(path: Path) -> None:
-    """Refuse to put a file in place of a device, a named pipe or a socket."""
+    """Refuse to put a file in place of a device, a named pipe or a socket, or of no name at all."""
+    if not path.name:
+        raise RecordError(f"cannot write {path}: it names a folder", hint="give the name of a file")
     if reason := special_kind(path):
         raise RecordError(f"cannot write {path}: {reason}", hint="give the name of a new file")
 

@@ -7,7 +7,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-from scalewise.errors import SpecError, shown
+from scalewise.errors import MAX_SHOWN, SpecError, shown
 from scalewise.spec.strategy_traits import Start, StrategyTraits, default_strategy, traits_of
 from scalewise.spec.topology import Parallelism, Topology
 from scalewise.validate import (
@@ -95,7 +95,8 @@ def _check_environment(name: str, value: Any) -> None:
     for key, text in value.items():
         check_environment_name(name, key)
         if not isinstance(text, str):
-            hint = f'write {key} = "{text}"'
+            example = str(text) if len(repr(text)) <= MAX_SHOWN else "text"
+            hint = f'write {key} = "{example}"'
             raise SpecError(f"env {key} must be text, got {shown(text)}", hint=hint)
         check_process_text(f"env {key}", text)
 
@@ -488,8 +489,10 @@ def _take_replica_batch(values: dict[str, Any]) -> int:
     accumulate = values.get("accumulate", 1)
     check_integer("accumulate", accumulate, minimum=1)
     framework = values.get("framework", "torch")
-    traits = traits_of(framework, values.get("strategy", default_strategy(framework)))
-    degrees = values["parallelism"].filled(traits, values["topology"])
+    check_type("framework", framework, str, "text")
+    strategy = values.get("strategy", default_strategy(framework))
+    check_type("strategy", strategy, str, "text")
+    degrees = values["parallelism"].filled(traits_of(framework, strategy), values["topology"])
     replicas = degrees.replicas(values["topology"].world)
     batch, remainder = divmod(global_batch, int(replicas * accumulate))
     if remainder or not batch:

@@ -34,7 +34,11 @@ class Topology:
         16
         """
         is_text_or_int = not isinstance(value, bool) and isinstance(value, (str, int))
-        match = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(value)) if is_text_or_int else None
+        match = (
+            re.fullmatch(r"(?:([0-9]{1,99})x)?([0-9]{1,99})", str(value))
+            if is_text_or_int
+            else None
+        )
         if not match:
             hint = "write NODESxDEVICES, for example 2x8"
             raise SpecError(f"not a topology: {shown(value)}", hint=hint)

@@ -206,7 +206,7 @@ def parse_count(cell: str, mark: str) -> tuple[int | None, int | None]:
 
 def _whole(text: str, mark: str = ".") -> int:
     value = parse_number(text, mark)[0]
-    if not math.isfinite(value) or value != int(value) or value < 1:
+    if not math.isfinite(value) or value != int(value) or not 1 <= value <= MAX_DEVICES:
         raise ValueError(text)
     return int(value)
 

@@ -16,6 +16,7 @@ from scalewise.analysis.measure.table_layout import (
 )
 from scalewise.analysis.measure.table_lines import Line
 from scalewise.analysis.measure.table_numbers import (
+    MAX_DEVICES,
     MAX_VALUE,
     MIN_VALUE,
     Number,
@@ -252,7 +253,8 @@ def _read_counts(table: Table, where: str, cells: list[str]) -> dict[str, int]:
         except (ValueError, OverflowError):
             name = "devices" if role == "devices" else f'"{column.title}"'
             raise SpecError(
-                f"{where}: {name} must be a whole number, got {shown(cell)}", hint=HEADER_HINT
+                f"{where}: {name} must be a whole number up to {MAX_DEVICES:,}, got {shown(cell)}",
+                hint=HEADER_HINT,
             ) from None
         if role == "nodes":  # The cell may be "2" or "2 nodes".
             count, nodes = nodes if count is None else count, None

@@ -121,7 +121,9 @@ class Settings:
         if self.max_device_hours is not None:
             check_positive("max_device_hours", self.max_device_hours, example=100.0)
         self._check_tables()
-        if isinstance(self.container, Mapping):
+        if self.container is not None and not isinstance(self.container, Container):
+            what = 'a table, for example {image = "torch.sif"}'
+            check_type("[launcher] container", self.container, Mapping, what)
             object.__setattr__(self, "container", _parse_container(self.container))
 
     def _check_tables(self) -> None:
