@@ -200,6 +200,7 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
         ({"env": {"A;touch x": "1"}}, "not the name of an environment variable"),
         ({"env": {"A": 1}}, "env cannot hold A = 1"),
         ({"container": {"runtime": "podman"}}, "a container needs an image"),
+        ({"container": 7}, "container must be a table"),
         ({"container": {"image": "x", "runtime": "docker"}}, "runtime must be one of"),
         ({"site": "mars"}, "no site 'mars'"),
         ({"jobs": "some"}, "jobs must be one of"),

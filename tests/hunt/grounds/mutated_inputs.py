@@ -808,7 +808,8 @@ def _unnamed(answer: Answer, case: Mapping[str, Any], files: Mapping[str, Path])
     """Return an error that names neither the file nor anything of what was changed."""
     if answer.code not in (1, 2) or case["kind"] in ("option", "config", "study"):
         return None
-    error = next(line for line in answer.err.splitlines() if re.match("[eE]rror: ", line))
+    errors = (line for line in answer.err.splitlines() if re.match("[eE]rror: ", line))
+    error = next(errors, answer.out)  # ``data check`` prints what it has found.
     names = [
         files["FILE"].stem,
         " - ",
