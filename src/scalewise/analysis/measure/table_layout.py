@@ -27,7 +27,7 @@ VALUE_ROLES = {"throughput", "throughput_per_device", "steps_per_second", "time"
                "step_time", "speedup", "efficiency"}  # fmt: skip
 MAX_TITLE_LINES = 20
 """A header is looked for in this many lines."""
-MAX_LINES = 2000
+MAX_LINES = 12_000
 """A longer text is no table of device counts; each line is split in seven ways."""
 MAX_LINE_LENGTH = 20_000
 """Characters of a line: a thousand columns, or a cell with a long remark."""
