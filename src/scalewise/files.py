@@ -92,7 +92,7 @@ def special_kind(path: Path) -> str:
     To write a file atomically would put the file in its place: root could lose ``/dev/zero``.
     """
     reason = _other_kind(path)
-    return "" if path.is_dir() else reason
+    return reason if reason and not path.is_dir() else ""
 
 
 def access_hint(error: OSError) -> str:
