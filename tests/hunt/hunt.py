@@ -23,6 +23,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -147,6 +148,8 @@ def keep(ground: str, seed: int, case: Any, wrong: str) -> Path:
     text = json.dumps(case, sort_keys=True)
     path = CASES / f"{ground}-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
     CASES.mkdir(exist_ok=True)
+    # A traceback names folders of this machine.
+    wrong = re.sub(r'(?<=File ")/[^"]*/', "", wrong)
     values = {"ground": ground, "seed": seed, "wrong": wrong, "case": case}
     path.write_text(json.dumps(values, indent=1) + "\n")
     return path

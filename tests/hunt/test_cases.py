@@ -38,7 +38,7 @@ def sample_ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "LIMIT = 2.0\n"
         "def draw(random):\n    return {'kind': random.choice('aabbccd'), 'x': random.random()}\n"
         "def try_case(case, folder):\n"
-        "    if case['kind'] == 'b':\n        return 'a wrong answer'\n"
+        "    if case['kind'] == 'b':\n        return 'File \"/a/b/c.py\", line 1'\n"
         "    if case['kind'] == 'c':\n        os._exit(3)\n"
         "    if case['kind'] == 'd':\n        time.sleep(60)\n"
     )
@@ -58,6 +58,6 @@ def test_a_hunt_keeps_what_went_wrong(sample_ground: str) -> None:
     kept = [json.loads(path.read_text()) for path in Path(sample_ground).parent.glob("cases/*")]
     wrong = {each["case"]["kind"]: each["wrong"] for each in kept}
     assert wrong == {
-        "b": "a wrong answer", "c": "ended the hunt's process", "d": "not over after 2.0 s",
+        "b": 'File "c.py", line 1', "c": "ended the hunt's process", "d": "not over after 2.0 s",
     }  # fmt: skip
     assert "sample: 12 cases" in done.stdout and "seed 6" in done.stdout
